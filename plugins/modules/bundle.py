@@ -170,10 +170,7 @@ def check_room(module: AnsibleModule, needs: list[tuple[Path, int, str]]) -> Non
 
 
 def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Split the archive of an image into pieces, unless an earlier run has done that.
-
-    C(known) of the item has the layers that need no pieces, by compression.
-    """
+    """Split the archive of an image into pieces, unless an earlier run has. C(known) of the item: layers that need no pieces, by compression."""
     done = folder / "done.json"
     try:
         saved = dict(parse_json(done.read_text(encoding="utf-8"), str(done)))
@@ -252,7 +249,12 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
     """
     left_out = item.get("left_out") or []
     parts = bundle.parts(item, left_out)
-    bad = remove_damaged(folder, parts)
+    bad = []
+    for part in parts:
+        file = folder / part["name"]
+        if not file.is_file() or snapshots.sha256_of(file) != part["sha256"]:
+            bad.append(part["name"])
+            file.unlink(missing_ok=True)
     if bad:
         return {"bad": bad, "refused": ""}
     unpack = image_archive.UNPACK[item["compression"]]
@@ -280,17 +282,6 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
             module.fail_json(msg=f"docker tag {item['id'][7:19]} {item['ref']} failed: {reason}")
     shutil.rmtree(folder)
     return {"bad": [], "refused": ""}
-
-
-def remove_damaged(folder: Path, parts: list[dict[str, Any]]) -> list[str]:
-    """Remove the missing and damaged parts of an image from its folder; returns their names."""
-    bad = []
-    for part in parts:
-        file = folder / part["name"]
-        if not file.is_file() or snapshots.sha256_of(file) != part["sha256"]:
-            bad.append(part["name"])
-            file.unlink(missing_ok=True)
-    return bad
 
 
 def look(module: AnsibleModule, _run: Run, item: dict[str, Any], _folder: Path) -> dict[str, Any]:

@@ -141,19 +141,16 @@ class Host:
                 continue
         return "\n".join(lines)
 
-    def is_fetching(self) -> bool:
-        """Tell whether a download is under way."""
-        return any(
-            ((box.get("Config") or {}).get("Labels") or {}).get("dgxspark.fetch")
-            and (box.get("State") or {}).get("Running")
-            for box in self.containers
-        )
+    @staticmethod
+    def label(container: dict[str, Any], name: str) -> str | None:
+        """Return a label of the collection on a container."""
+        labels: dict[str, str] = (container.get("Config") or {}).get("Labels") or {}
+        return labels.get(f"dgxspark.{name}")
 
     def unclear_container(self, models: list[dict[str, Any]]) -> str:
         """Return a running container of somebody else that mounts the weights and names no model, empty without one."""
         for container in self.containers:
-            labels = (container.get("Config") or {}).get("Labels") or {}
-            is_ours = labels.get("dgxspark.managed") or labels.get("dgxspark.fetch")
+            is_ours = self.label(container, "managed") or self.label(container, "fetch")
             is_running = (container.get("State") or {}).get("Running")
             if is_running and not is_ours and self.mounts_weights(container):
                 text = json.dumps(container)
@@ -162,9 +159,10 @@ class Host:
         return ""
 
     def mounts_weights(self, container: dict[str, Any]) -> bool:
-        """Tell whether a container mounts the folder of weights, or a part of it."""
-        sources = [str(mount.get("Source") or "").rstrip("/") or "/" for mount in container.get("Mounts") or []]
-        return any(_overlap(str(self.hf_home), source) for source in sources)
+        """Tell whether a container mounts the folder of weights, a part of it, or a folder above it."""
+        sources = [Path(str(mount.get("Source") or "/")) for mount in container.get("Mounts") or []]
+        home = self.hf_home
+        return any(source in (home, *home.parents) or home in source.parents for source in sources)
 
     def find(self) -> list[dict[str, Any]]:
         """Return all images, caches and weights that nothing uses."""
@@ -188,7 +186,7 @@ class Host:
     def unused_weights(self) -> list[dict[str, Any]]:
         """Return the weights that nothing uses; none if that cannot be judged, see C(unjudged)."""
         wanted = self.params["wanted"]
-        if self.is_fetching():
+        if any(self.label(box, "fetch") and (box.get("State") or {}).get("Running") for box in self.containers):
             self.unjudged = "a download is under way, and what it will need cannot be told from what it will not"
             return []
         models = cleanup.read_models(self.hf_home)
@@ -262,11 +260,6 @@ class Host:
         broken = {str(link) for link in links if link.is_symlink() and not link.exists()}
         for name in made.noted_models() if broken else []:
             made.remove_made(name, only=lambda path: path in broken)
-
-
-def _overlap(folder: str, other: str) -> bool:
-    """Tell whether one of two folders holds the other."""
-    return other == folder or folder.startswith(other.rstrip("/") + "/") or other.startswith(folder + "/")
 
 
 def main() -> None:

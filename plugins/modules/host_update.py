@@ -226,21 +226,18 @@ class Host:
             for name in held
             if name in self.installed
         )
-        folder = Path(self.module.tmpdir)
-        file = folder / "held.pref"
+        file = Path(self.module.tmpdir, "held.pref")
         file.write_text(preferences, encoding="utf-8")
-        return ["-o", f"Dir::Etc::PreferencesParts={self._preferences(folder, file)}"] if held else []
-
-    @staticmethod
-    def _preferences(folder: Path, file: Path) -> str:
-        """Return a folder with the pins of the host and one more file."""
-        parts = folder / "preferences.d"
-        parts.mkdir(exist_ok=True)
+        if not held:
+            return []
+        # A folder with the pins of the host and these.
+        folder = file.with_name("preferences.d")
+        folder.mkdir(exist_ok=True)
         targets = {path.name: path for path in (ROOT / "etc/apt/preferences.d").glob("*")}
         for name, target in {**targets, "zz-held.pref": file}.items():
-            if not (parts / name).exists():
-                (parts / name).symlink_to(target)
-        return str(parts)
+            if not (folder / name).exists():
+                (folder / name).symlink_to(target)
+        return ["-o", f"Dir::Etc::PreferencesParts={folder}"]
 
     def look(self, held: list[str]) -> dict[str, Any]:
         """Return the pending updates."""
@@ -350,9 +347,8 @@ def main() -> None:
     host.wait_until_idle()
     if params["state"] == "idle":
         module.exit_json(changed=False, waited_seconds=host.waited)
-    host.must(
-        ["apt-get", "--quiet", "update"], "refreshing the lists of packages"
-    )  # in check mode too: the result depends on them
+    # In check mode too: the result depends on it.
+    host.must(["apt-get", "--quiet", "update"], "refreshing the lists of packages")
     host.run(["fwupdmgr", "refresh", "--force"])  # without internet it uses its last list
     held = host.hold()
     pending = host.look(held)

@@ -210,30 +210,29 @@ def _model_files(module: AnsibleModule) -> tuple[dict[str, str], dict[str, str]]
 def find_answer(
     module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]
 ) -> tuple[str, dict[str, Any] | None, str]:
-    """Return the source of an answer, the answer, and the reason if there is no answer.
-
-    question: of C(plan_probe.question); receives the sizes of earlier questions.
-    """
+    """Return the source of an answer, the answer, and why there is none. question: of C(plan_probe.question); receives earlier sizes."""
     path = Path(module.params["cache_dir"], plan_probe.cache_name(image_id, question))
-    answer = read_cache(path, question["available"])
-    if answer is not None:
-        return "cache", answer, ""
+    kept = read_kept(path)
+    sizes = {entry["available"] for entry in (kept or {}).get("sizes", [])}
+    # It has a plan for each size, or a failure for all sizes.
+    if kept is not None and (kept["failure"] or set(question["available"]) <= sizes):
+        return "cache", kept, ""
     if module.check_mode:
         return "none", None, "in check mode no image is asked"
     # With the sizes of earlier questions, so that the file has all sizes of a launch.
-    question["available"] = sorted({*question["available"], *kept_sizes(path)})
+    question["available"] = sorted({*question["available"], *sizes})
     answer, reason = ask(module, run, image_id, question)
     if not answer:
         return "none", None, reason
-    write_cache(module, path, {"schema": plan_probe.SCHEMA, "id": image_id, "answer": answer})
+    try:
+        state_file.write(path, {"schema": plan_probe.SCHEMA, "id": image_id, "answer": answer})
+    except OSError as error:
+        module.warn(f"what image {image_id} said could not be kept in {path.parent}: {error}")
     return "image", answer, reason
 
 
 def of_model(params: dict[str, Any], prefix: str, trust: bool, wrong: list[str]) -> dict[str, str]:
-    """Return the files that describe a model, by name, from the arguments or from its snapshot.
-
-    prefix: C(draft_) for the drafter. wrong: receives the messages.
-    """
+    """Return the files that describe a model, by name. prefix: C(draft_) for the drafter. wrong: receives the messages."""
     files, snapshot = texts(params[f"{prefix}files"]), params[f"{prefix}snapshot"]
     if not snapshot:
         return files
@@ -305,27 +304,6 @@ def read_kept(path: Path) -> dict[str, Any] | None:
         return image_answer.raw(content["answer"], "the kept answer")
     except (OSError, ValueError):  # Untrusted is a ValueError
         return None
-
-
-def kept_sizes(path: Path) -> set[int]:
-    """Return the sizes of a kept answer."""
-    return {entry["available"] for entry in (read_kept(path) or {}).get("sizes", [])}
-
-
-def read_cache(path: Path, sizes: list[int]) -> dict[str, Any] | None:
-    """Return a kept answer with a plan for each size, or with a failure for all sizes; None without one."""
-    answer = read_kept(path)
-    if answer is None or answer["failure"] or set(sizes) <= {entry["available"] for entry in answer["sizes"]}:
-        return answer
-    return None
-
-
-def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> None:
-    """Keep an answer by one rename; warn if it cannot be kept."""
-    try:
-        state_file.write(path, content)
-    except OSError as error:
-        module.warn(f"what image {content['id']} said could not be kept in {path.parent}: {error}")
 
 
 if __name__ == "__main__":

@@ -271,10 +271,7 @@ def look(module: AnsibleModule, download: Download, snapshot: dict[str, Any], re
 
 
 def lead(module: AnsibleModule, snapshot: dict[str, Any]) -> tuple[str, bool]:
-    """Make the link to the snapshot; returns its name, and whether it was missing or had another target.
-
-    The link is relative, so that it has the same target in a container.
-    """
+    """Make the link to the snapshot, relative for containers; returns its name, and whether it was missing or had another target."""
     params = module.params
     if not params["link"] or not snapshot["path"]:
         return "", False
@@ -318,15 +315,12 @@ def refuse_strays(module: AnsibleModule, snapshot: dict[str, Any], result: dict[
         module.fail_json(msg=f"{title} is not looked at and not fetched: {snapshot['missing'][0]}.", **result)
     strays = snapshots.unlisted(Path(snapshot["path"]), params["files"], params["only"]) if snapshot["path"] else []
     if strays and params["files"]:
+        wrong = [{"file": name, "why": "is not in the lock file"} for name in strays]
         module.fail_json(
             msg=f"{title} has files on this host that the lock file does not list, and that an engine would read: "
             f"{', '.join(strays[:5])}{f' and {len(strays) - 5} more' if len(strays) > 5 else ''}. Find out who put them into "
             f"{snapshot['path']}; remove them, or, if they belong there, lock again.",
-            **{
-                **result,
-                "complete": False,
-                "wrong": [{"file": name, "why": "is not in the lock file"} for name in strays],
-            },
+            **{**result, "complete": False, "wrong": wrong},
         )
 
 
@@ -340,20 +334,8 @@ def take_away(params: dict[str, Any], snapshot: dict[str, Any], wrong: list[dict
 
 def defects_text(wrong: list[dict[str, str]]) -> str:
     """Return a text about the first damaged files."""
-    more = len(wrong) - 5
-    return ", ".join(f"{entry['file']} {entry['why']}" for entry in wrong[:5]) + (
-        f" and {more} more" if more > 0 else ""
-    )
-
-
-def bring(module: AnsibleModule) -> None:
-    """Look at the snapshot, and start or follow the download."""
-    params = module.params
-    download = Download(params, reader(START_SECONDS))
-    with failing(module):
-        if not module.check_mode:
-            download.sweep()
-        attend(module, download)
+    more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+    return ", ".join(f"{entry['file']} {entry['why']}" for entry in wrong[:5]) + more
 
 
 def attend(module: AnsibleModule, download: Download) -> None:
@@ -427,8 +409,11 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    with host_lock.held(module):
-        bring(module)
+    with host_lock.held(module), failing(module):
+        download = Download(module.params, reader(START_SECONDS))
+        if not module.check_mode:
+            download.sweep()
+        attend(module, download)
 
 
 if __name__ == "__main__":

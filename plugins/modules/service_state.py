@@ -182,10 +182,7 @@ def available(module: AnsibleModule) -> float:
 
 
 def wait_for_memory_back(module: AnsibleModule, ask: Run, need: float, pids: list[int]) -> dict[str, Any]:
-    """Wait until memory is available and processes are gone.
-
-    need: GiB. pids: of the processes that held it. Returns the answer of C(verbs.wait_until_back).
-    """
+    """Wait until memory (need, GiB) is available and processes are gone; returns the answer of C(verbs.wait_until_back)."""
     return verbs.wait_until_back(
         lambda: (available(module), still_listed(ask, pids)),
         need,
@@ -318,7 +315,14 @@ class Host:
     def start(self) -> None:
         """Queue the starts, once there is memory for the largest of them."""
         active = self.active()
-        self.refuse_impossible(active)
+        problems = [
+            f"{name} is not on this host yet: run dgxspark.vllm.site, which puts it there and starts it."
+            for name in self.names
+            if name not in self.settings
+        ]
+        problems += verbs.excluded(self.settings, active, self.names)
+        if problems:
+            self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
         down = [name for name in self.names if name not in active and not self.follows(name)]
         # The program that makes room for a pinned service starts it.
         woken = [name for name in down if self.params["pin"] and self.on_demand(name)]
@@ -337,17 +341,6 @@ class Host:
         """Return the running services, without those of O(leaving)."""
         running = [name for name in self.settings if self.state_of(name) in verbs.RUNNING]
         return [name for name in running if name not in self.params["leaving"]]
-
-    def refuse_impossible(self, active: list[str]) -> None:
-        """Fail for services that are not deployed, or that another one of their set excludes. active: running services."""
-        problems = [
-            f"{name} is not on this host yet: run dgxspark.vllm.site, which puts it there and starts it."
-            for name in self.names
-            if name not in self.settings
-        ]
-        problems += verbs.excluded(self.settings, active, self.names)
-        if problems:
-            self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
 
     def wait_for_largest(self, down: list[str]) -> float:
         """Wait for the memory of the largest service, which starts first; the gates of the others wait for theirs. Returns the seconds."""
@@ -381,9 +374,8 @@ def set_unmanaged(module: AnsibleModule) -> None:
         module.fail_json(msg="unmanaged: name the container, or the unit that runs vLLM without one")
     try:
         with failing(module):
-            launch = unmanaged_state.find(
-                runner(module, WORK_SECONDS), options["container"], options["unit"], params["etc"]
-            )
+            run = runner(module, WORK_SECONDS)
+            launch = unmanaged_state.find(run, options["container"], options["unit"], params["etc"])
             if params["state"] == "stopped":
                 freed = stop_unmanaged(module, launch) if launch.is_running() else None
             else:

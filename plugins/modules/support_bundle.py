@@ -180,7 +180,9 @@ def main() -> None:
     for name, argv in raw_texts.COMMANDS:
         bundle.add(name, raw_texts.read(run, argv))
     units = sorted({unit["name"] for unit in facts["units"]} | {service["unit"] for service in params["services"]})
-    add_units(bundle, run, units)
+    for unit in units:
+        for name, argv in raw_texts.unit_commands(unit):
+            bundle.add(name, raw_texts.read(run, argv))
     for service in params["services"]:
         if service.get("url"):
             bundle.add(f"metrics/{service['name']}.txt", metrics(service["url"]))
@@ -198,13 +200,6 @@ def main() -> None:
 def name_of(box: dict[str, Any]) -> str:
     """Return the name of a container that docker inspected."""
     return str(box.get("Name") or "").lstrip("/")
-
-
-def add_units(bundle: support.Bundle, run: Run, units: list[str]) -> None:
-    """Put the files and the states of units into the bundle."""
-    for unit in units:
-        for name, argv in raw_texts.unit_commands(unit):
-            bundle.add(name, raw_texts.read(run, argv))
 
 
 def add_logs(bundle: support.Bundle, run: Run, units: list[str], containers: list[str], lines: int) -> None:

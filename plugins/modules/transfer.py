@@ -176,9 +176,8 @@ def look(run: Run) -> dict[str, Any]:
     """Return the progress of the job, or its results; without an answer of systemctl the job counts as running."""
     has_ended = systemctl.is_active(run, f"{access.WORKER_UNIT}.service") is False
     try:
-        state = foreign_text.parse_json(
-            (RUN_DIR / spread_server.STATE).read_text(encoding="utf-8"), "state.json of the job"
-        )
+        text = (RUN_DIR / spread_server.STATE).read_text(encoding="utf-8")
+        state = foreign_text.parse_json(text, "state.json of the job")
     except (OSError, ValueError):
         state = {"finished": False, "done": 0, "total": 0, "before": 0, "results": []}
     if not state["finished"] and not has_ended:
@@ -187,11 +186,7 @@ def look(run: Run) -> dict[str, Any]:
     if state["finished"]:
         return {"running": False, "got": got, "why": ""}
     log = noted({}, "its journal does not answer", units.last_words, run, access.WORKER_UNIT)
-    return {
-        "running": False,
-        "got": got,
-        "why": f"the job ended before its time: {log or 'its journal is empty'}",
-    }
+    return {"running": False, "got": got, "why": f"the job ended before its time: {log or 'its journal is empty'}"}
 
 
 def started_tasks() -> list[dict[str, Any]]:

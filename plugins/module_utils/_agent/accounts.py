@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .._host import nvidia_smi
-from .._runtime import command, guard, hostmem, http_client, metrics, state_file, unloading
+from .._runtime import command, guard, hostmem, http_client, metrics, start_stages, state_file, unloading
 from . import services
 from .services import PROC, Service, read_text
 
@@ -51,18 +51,13 @@ class Process:
         return self.resident + self.gpu
 
 
-def resident_bytes(status: str) -> int:
-    """Return the memory that belongs to a process alone, without mapped files. status: text of C(/proc/PID/status)."""
-    sizes = re.findall(r"^(?:RssAnon|RssShmem):\s+(\d+) kB", status, re.MULTILINE)
-    return sum(map(int, sizes)) * 1024
-
-
 def list_processes() -> dict[int, Process]:
     """Return all processes of the host that hold memory, by process id."""
     processes = {}
     for pid in services.process_ids():
         status = read_text(PROC / str(pid) / "status")
-        size = resident_bytes(status)
+        # What belongs to the process alone, without mapped files.
+        size = sum(map(int, re.findall(r"^(?:RssAnon|RssShmem):\s+(\d+) kB", status, re.MULTILINE))) * 1024
         if size:
             name = status.partition("\n")[0].partition("\t")[2]
             processes[pid] = Process(pid, name, read_text(PROC / str(pid) / "cgroup"), size)
@@ -91,18 +86,15 @@ def add_gpu_memory(processes: dict[int, Process]) -> bool:
 
 def describe_largest(processes: list[Process]) -> str:
     """Return the largest processes with their accounts and units, for a message."""
-    large = sorted((process for process in processes if process.size >= NAMED_BYTES), key=lambda process: -process.size)
-    return "; ".join(
-        f"{process.name} ({_describe_owner(process)}) {process.size / GIB:.1f} GiB" for process in large[:NAMED_COUNT]
-    )
-
-
-def _describe_owner(process: Process) -> str:
-    account = ""
-    with contextlib.suppress(OSError, KeyError):
-        account = f"of {pwd.getpwuid((PROC / str(process.pid)).stat().st_uid).pw_name}"
-    units = UNIT.findall(process.cgroup)
-    return ", ".join(part for part in (f"pid {process.pid}", account, units[-1] if units else "") if part)
+    texts = []
+    large = [process for process in processes if process.size >= NAMED_BYTES]
+    for process in sorted(large, key=lambda process: -process.size)[:NAMED_COUNT]:
+        parts = [f"pid {process.pid}"]
+        with contextlib.suppress(OSError, KeyError):
+            parts.append(f"of {pwd.getpwuid((PROC / str(process.pid)).stat().st_uid).pw_name}")
+        parts += UNIT.findall(process.cgroup)[-1:]
+        texts.append(f"{process.name} ({', '.join(parts)}) {process.size / GIB:.1f} GiB")
+    return "; ".join(texts)
 
 
 def memory_services(etc: Path) -> dict[str, Service]:
@@ -178,10 +170,19 @@ class Accounts:
         self.silent = ", ".join(program for program, is_silent in silent.items() if is_silent)
         sizes, outside = _sizes_by_container(processes, ids)
         engines = self._engines(servers, active, None if self.silent else sizes)
-        available, other_bytes = self._other_memory(engines, sizes)
-        helpers = self._helpers(set(ids.values()))
+        # The reserve covers the add-on services, except for Ollama, which has to unload its models for the engines.
+        ours = sum(engine.used or 0 for engine in engines) + sizes.get("spark-ollama", 0)
+        reserve = float(self.settings.get("reserve_gib") or 0) * GIB
+        meminfo = hostmem.read_meminfo(self.root)
+        available = meminfo.get("MemAvailable", 0) * 1024
         return guard.Account(
-            time.monotonic(), available, engines, helpers, other_bytes, describe_largest(outside), not self.silent
+            time.monotonic(),
+            available,
+            engines,
+            self._helpers(set(ids.values())),
+            max(round(meminfo.get("MemTotal", 0) * 1024 - available - ours - reserve), 0),
+            describe_largest(outside),
+            not self.silent,
         )
 
     def speech_helpers(self) -> list[dict[str, Any]]:
@@ -220,7 +221,8 @@ class Accounts:
         for name, service in servers.items():
             planned = planned_services.get(name) or {}
             size = None if sizes is None else sum(sizes.get(container, 0) for container in service.containers)
-            started = self._start_gib(service)
+            record = state_file.read(self.run_dir / "starts" / f"{service.unit}.json")
+            started = start_stages.taken_gib(record) or 0.0
             state = active.get(service.unit, "")
             engines.append(
                 guard.Engine(
@@ -236,22 +238,6 @@ class Accounts:
                 )
             )
         return tuple(engines)
-
-    def _start_gib(self, service: Service) -> float:
-        """Return the memory that disappeared between the gate of a service and its first answer, GiB; 0 if unknown."""
-        record = state_file.read(self.run_dir / "starts" / f"{service.unit}.json") or {}
-        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
-            return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
-        return 0.0
-
-    def _other_memory(self, engines: tuple[guard.Engine, ...], sizes: Mapping[str, int]) -> tuple[int, int]:
-        """Return C(MemAvailable), and the memory that neither services nor the reserve of the host account for, in bytes."""
-        meminfo = hostmem.read_meminfo(self.root)
-        available = meminfo.get("MemAvailable", 0) * 1024
-        reserve = float(self.settings.get("reserve_gib") or 0) * GIB
-        # The reserve covers the add-on services, except for Ollama, which has to unload its models for the engines.
-        ours = sum(engine.used or 0 for engine in engines) + sizes.get("spark-ollama", 0)
-        return available, max(round(meminfo.get("MemTotal", 0) * 1024 - available - ours - reserve), 0)
 
     def _helpers(self, running: Collection[str]) -> tuple[str, ...]:
         """Return the servers that only keep models for the next request. running: names of running containers."""

@@ -159,11 +159,7 @@ def collect(
     beat: Callable[[], None] = lambda: None,
     only: Collection[str] = (),
 ) -> Path:
-    """Write the evidence about a service. A source that fails leaves its reason.
-
-    :param keep: folders of this service that stay
-    :param only: names of files to write beside C(why.json); all if empty
-    """
+    """Write the evidence about a service; a source that fails leaves its reason. keep: folders that stay. only: names of files, all if empty."""
     folder = state_dir / service.name / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.parent.chmod(0o700)

@@ -16,9 +16,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +33,8 @@ from . import services
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 PAGE = "dgxspark.prom"
+ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+"""Of values of labels."""
 CALL_SECONDS, ROUND_SECONDS = 10.0, 20.0
 """Longest run of one program, and of all silent programs of a page."""
 PAGE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -163,13 +164,9 @@ class Page:
                 continue
             lines += [f"# HELP {name} {metric.meaning}", f"# TYPE {name} {metric.kind}"]
             for labels, value in self.samples[name]:
-                inner = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+                inner = ",".join(f'{label}="{text.translate(ESCAPES)}"' for label, text in labels.items())
                 lines.append(f"{name}{{{inner}}} {_format(value)}" if inner else f"{name} {_format(value)}")
         return "\n".join(lines) + "\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _format(value: float) -> str:
@@ -198,10 +195,7 @@ class Collector:
     """Makes pages. Containers are inspected once, since they do not change."""
 
     def __init__(self, etc: Path, state_dir: Path, run_dir: Path, unit_dir: str, call: Run | None = None) -> None:
-        """Set the sources.
-
-        :param call: runs programs; a reader with a limit for each page by default
-        """
+        """Set the sources. call: runs programs; a reader with a limit for each page by default."""
         self.etc, self.state_dir, self.run_dir, self.unit_dir = etc, state_dir, run_dir, unit_dir
         self.fixed_call = call
         self.inspected: dict[str, dict[str, Any]] = {}
@@ -231,26 +225,27 @@ class Collector:
             "guard": self.add_guard,
         }
         for name, add in sources.items():
-            is_read = self.attempt(name, partial(add, page))
-            page.add("dgxspark_collector_source_up", int(is_read), source=name)
-            if is_read:
+            is_read = False
+            with self.attempt(name):
+                add(page)
+                is_read = True
                 self.logged.discard(name)
+            page.add("dgxspark_collector_source_up", int(is_read), source=name)
         page.add("dgxspark_collector_interval_seconds", interval)
         page.add("dgxspark_collector_last_run_timestamp_seconds", round(time.time(), 3))
         page.add("dgxspark_collector_duration_seconds", round(time.monotonic() - start, 4))
         return page.text()
 
-    def attempt(self, source: str, read: Callable[[], None]) -> bool:
-        """Return whether something could be read; the reason for a failure is logged once. source: its name in the log."""
+    @contextlib.contextmanager
+    def attempt(self, source: str) -> Iterator[None]:
+        """Go on if something cannot be read; the reason is logged, again only after it was read in between. source: its name in the log."""
         try:
-            read()
+            yield
         except Exception as error:
             self.log_once(source, str(error) if isinstance(error, (SourceError, command.NoAnswer)) else repr(error))
-            return False
-        return True
 
     def log_once(self, source: str, text: str) -> None:
-        """Log why a source is missing; again only after it was read in between."""
+        """Log why a source is missing, once."""
         if source not in self.logged:
             self.logged.add(source)
             say(f"{source}: {text}", 4)
@@ -321,25 +316,20 @@ class Collector:
         planned = self.settings.get("planned_gib") or {}
         starts = load_folder(self.run_dir / "starts")
         for name, service in self.services.items():
-            self.attempt(f"the service {name}", partial(self._add_service, page, name, service, planned, starts))
-
-    def _add_service(
-        self, page: Page, name: str, service: Mapping[str, Any], planned: Mapping[str, Any], starts: Mapping[str, Any]
-    ) -> None:
-        """Add one service."""
-        unit, model = service.get("unit"), service.get("model")
-        page.add("dgxspark_service_info", 1, service=name, unit=unit, model=model)
-        record = starts.get(str(unit)) or {}
-        guard = record.get("load_guard") or {}
-        values = {
-            "dgxspark_service_planned_bytes": _scaled(planned.get(name), GIB),
-            "dgxspark_service_requested_bytes": _scaled(service.get("memory_gib"), GIB),
-            "dgxspark_service_start_seconds": _number(record.get("start_seconds")),
-            "dgxspark_load_guard_drops": _number(guard.get("drops")),
-            "dgxspark_load_guard_compactions": _number(guard.get("compactions")),
-            "dgxspark_load_guard_lowest_free_bytes": _scaled(guard.get("lowest_free_gib"), GIB),
-        }
-        page.add_all(values, service=name)
+            with self.attempt(f"the service {name}"):
+                unit, model = service.get("unit"), service.get("model")
+                page.add("dgxspark_service_info", 1, service=name, unit=unit, model=model)
+                record = starts.get(str(unit)) or {}
+                guard = record.get("load_guard") or {}
+                values = {
+                    "dgxspark_service_planned_bytes": _scaled(planned.get(name), GIB),
+                    "dgxspark_service_requested_bytes": _scaled(service.get("memory_gib"), GIB),
+                    "dgxspark_service_start_seconds": _number(record.get("start_seconds")),
+                    "dgxspark_load_guard_drops": _number(guard.get("drops")),
+                    "dgxspark_load_guard_compactions": _number(guard.get("compactions")),
+                    "dgxspark_load_guard_lowest_free_bytes": _scaled(guard.get("lowest_free_gib"), GIB),
+                }
+                page.add_all(values, service=name)
 
     def add_units(self, page: Page) -> None:
         """Add states and restarts of the units of the collection."""
@@ -401,7 +391,8 @@ class Collector:
     def add_receipts(self, page: Page) -> None:
         """Add the measurements of the last and of the first proof of each service."""
         for path in sorted((self.state_dir / "receipts").glob("*.json")):
-            self.attempt(str(path), partial(self.add_receipt, page, path))
+            with self.attempt(str(path)):
+                self.add_receipt(page, path)
 
     def add_receipt(self, page: Page, path: Path) -> None:
         """Add one receipt."""
@@ -422,16 +413,12 @@ class Collector:
         """Add the state of each server as the watchdog sees it, if one runs."""
         path = self.state_dir / "watchdog" / "state.json"
         for service, note in load(path)["services"].items() if path.exists() else ():
-            self.attempt(f"the watchdog's note of {service}", partial(self._add_watched, page, service, note))
-
-    def _add_watched(self, page: Page, service: str, note: Mapping[str, Any]) -> None:
-        """Add one server."""
-        page.add("dgxspark_watchdog_state", 1, service=service, state=note["state"])
-        values = {
-            "dgxspark_watchdog_restarts_within_day": _number(note.get("restarts_24h")),
-            "dgxspark_watchdog_last_action_timestamp_seconds": _number((note.get("last_action") or {}).get("at")),
-        }
-        page.add_all(values, service=service)
+            with self.attempt(f"the watchdog's note of {service}"):
+                page.add("dgxspark_watchdog_state", 1, service=service, state=note["state"])
+                moment = _number((note.get("last_action") or {}).get("at"))
+                page.add("dgxspark_watchdog_last_action_timestamp_seconds", moment, service=service)
+                restarts = _number(note.get("restarts_24h"))
+                page.add("dgxspark_watchdog_restarts_within_day", restarts, service=service)
 
     def add_quality(self, page: Page) -> None:
         """Add the answers of each server to quality questions, if they are asked."""
@@ -440,13 +427,8 @@ class Collector:
             page.add("dgxspark_quality_state", 1, service=service, state=note["state"])
             for key, count in note["counts"].items():
                 question, outcome = key.split()
-                page.add(
-                    "dgxspark_quality_answers_total",
-                    _number(count),
-                    service=service,
-                    question=question,
-                    outcome=outcome,
-                )
+                labels = {"service": service, "question": question, "outcome": outcome}
+                page.add("dgxspark_quality_answers_total", _number(count), **labels)
 
     def add_guard(self, page: Page) -> None:
         """Add the state of the memory guard, if one runs."""

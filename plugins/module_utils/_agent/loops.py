@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .._runtime.systemd import journal, notify
+from .._runtime.systemd import journal
 from . import services
 
 BEAT_SECONDS = 5.0
@@ -52,11 +52,7 @@ class Loop(threading.Thread):
         status: Callable[[], str] = lambda: "",
         nice: int = 0,
     ) -> None:
-        """Set up the thread.
-
-        :param status: returns a line for C(systemctl status)
-        :param nice: priority of the thread and of the programs that it runs
-        """
+        """Set up the thread. status: returns a line for C(systemctl status). nice: priority of the thread and of its programs."""
         super().__init__(name=name, daemon=True)
         self.interval, self.look, self.status, self.nice = interval, look, status, nice
         self.moved = time.monotonic()
@@ -92,11 +88,6 @@ def run_slow(loops: Sequence[Loop], send: Callable[[str], None]) -> None:
         time.sleep(BEAT_SECONDS)
 
 
-def send_to_systemd(text: str) -> None:
-    """Send a sign of life of the main process."""
-    notify(f"READY=1\nWATCHDOG=1\nSTATUS={text}", wait=False)
-
-
 def pipe_sender(descriptor: int) -> Callable[[str], None]:
     """Return a function that sends a sign of life to the parent process. descriptor: of a pipe."""
 
@@ -130,10 +121,7 @@ class SlowProcess(threading.Thread):
     """Keeps the process of the slow loops running."""
 
     def __init__(self, argv: Sequence[str], check: Callable[[], None]) -> None:
-        """Set up the thread.
-
-        :param argv: command line, to which the descriptor of a pipe for signs of life is appended; empty without slow loops
-        """
+        """Set up the thread. argv: command line, to which the descriptor of a pipe is appended; empty without slow loops."""
         super().__init__(name="slow loops", daemon=True)
         self.argv, self.check = argv, check
         self.status = ""
@@ -174,12 +162,3 @@ class SlowProcess(threading.Thread):
         """End the process."""
         if self.child is not None:
             self.child.terminate()
-
-
-def end_on_sigterm() -> None:
-    """Have SIGTERM raise SystemExit in the main thread."""
-
-    def end(_number: int, _frame: object) -> None:
-        raise SystemExit(0)
-
-    signal.signal(signal.SIGTERM, end)

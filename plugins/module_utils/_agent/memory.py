@@ -99,10 +99,8 @@ class KernelFiles:
 def stay_in_memory() -> str:
     """Keep this process out of the swap; returns the error, empty for none."""
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mlockall(LOCKED_PAGES) == 0:
-            return ""
-        return os.strerror(ctypes.get_errno())
+        has_failed = ctypes.CDLL(None, use_errno=True).mlockall(LOCKED_PAGES)
+        return os.strerror(ctypes.get_errno()) if has_failed else ""
     except (OSError, AttributeError) as error:
         return str(error)
 
@@ -153,12 +151,11 @@ class Record:
 def load_record(content: dict[str, Any]) -> Record:
     """Return the record of an earlier process. content: of the state file, which may be damaged."""
     record = Record()
-    counts = content.get("steps")
-    for name in guard.STEPS:
-        count = counts.get(name) if isinstance(counts, dict) else None
-        record.counts[name] = count if isinstance(count, int) and count > 0 else 0
-    record.last = content["last"] if isinstance(content.get("last"), dict) else None
-    stopped = content.get("stopped")
+    counts, last, stopped = (content.get(key) for key in ("steps", "last", "stopped"))
+    for name, count in counts.items() if isinstance(counts, dict) else ():
+        if name in guard.STEPS and isinstance(count, int) and count > 0:
+            record.counts[name] = count
+    record.last = last if isinstance(last, dict) else None
     if isinstance(stopped, dict):
         # The monotonic clock of an earlier boot has no meaning now.
         record.stopped = {name: {**note, "clock": 0.0} for name, note in stopped.items() if isinstance(note, dict)}
@@ -176,10 +173,7 @@ class MemoryGuard:
         gateway: Path = GATEWAY,
         status: Callable[[], str] = lambda: "",
     ) -> None:
-        """Read the settings and the state of an earlier process.
-
-        :param gateway: program that drains backends of a gateway on this host
-        """
+        """Read the settings and the state of an earlier process. gateway: program that drains backends of a gateway on this host."""
         self.etc, self.run_dir, self.gateway, self.slow_status = etc, run_dir, gateway, status
         content = services.load_settings(etc, services.GUARD)
         self.service_settings = content.get("services") or {}
@@ -195,7 +189,6 @@ class MemoryGuard:
         self.state = guard.from_record(saved.get("kept"), time.time(), time.monotonic())
         floor = load_guard.Settings(self.settings.free_floor_gib, CACHE_PAUSE)
         self.cache = load_guard.Guard(floor, time.monotonic(), self.settings.contiguous_floor_gib)
-        self.page_bytes = os.sysconf("SC_PAGE_SIZE")
         self.account: guard.Account | None = None
         self.account_asked = self.names_asked = -3600.0
         self.threads: dict[str, threading.Thread] = {}
@@ -214,17 +207,16 @@ class MemoryGuard:
     def look(self) -> tuple[guard.Look, load_guard.Sample]:
         """Return the memory of the host now. Raises OSError without C(/proc/meminfo)."""
         meminfo = {name: int(kib) for name, kib in MEMINFO.findall(self.kernel.read("meminfo"))}
-        cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0) * 1024
+        sample = load_guard.sample(meminfo, self.kernel.read_optional("buddyinfo"))
         look = guard.Look(
             time.monotonic(),
             meminfo.get("MemAvailable", 0) * 1024,
-            cache,
+            sample.cache,
             guard.stalled_percent(self.kernel.read_optional("pressure/memory")),
             guard.swapped_percent(meminfo),
             self.is_starting(),
         )
-        large = load_guard.large_blocks(self.kernel.read_optional("buddyinfo"), self.page_bytes)
-        return look, load_guard.Sample(meminfo.get("MemFree", 0) * 1024, cache, large)
+        return look, sample
 
     def is_starting(self) -> bool:
         """Return whether an engine loads: the start lock is held, and not left behind by a killed one."""
@@ -239,7 +231,13 @@ class MemoryGuard:
         """Look once, decide, and start the steps."""
         look, sample = self.look()
         level = guard.level(self.settings, look, self.state.last)
-        self.update_account(level, look)
+        if level == guard.CALM and look.clock - self.names_asked >= NAMES_PAUSE and self.is_done("names"):
+            self.names_asked = look.clock
+            if self.accounts.has_new_start():
+                self._begin("names", self.update_names)
+        if self.is_account_due(level, look):
+            self.account_asked = look.clock
+            self._begin("account", self.take_account)
         if not look.starting:  # the load guard of the starting unit frees memory meanwhile
             self.free_memory(sample)
         before = self.state
@@ -249,16 +247,6 @@ class MemoryGuard:
             self.start_step(step)
         self.forget_restarted()
         self.save(look.clock)
-
-    def update_account(self, level: str, look: guard.Look) -> None:
-        """Have an account taken if one is due; one at a time."""
-        if level == guard.CALM and look.clock - self.names_asked >= NAMES_PAUSE and self.is_done("names"):
-            self.names_asked = look.clock
-            if self.accounts.has_new_start():
-                self._begin("names", self.update_names)
-        if self.is_account_due(level, look):
-            self.account_asked = look.clock
-            self._begin("account", self.take_account)
 
     def is_account_due(self, level: str, look: guard.Look) -> bool:
         """Return whether the account of the memory has to be taken again."""

@@ -43,12 +43,10 @@ say = journal("quality")
 class QualityLoop:
     """Asks the servers of the host, one question at a time."""
 
-    def __init__(self, watchdog: Watchdog, gateway: Path = GATEWAY, beat: Callable[[], None] = lambda: None) -> None:
-        """Read the state of an earlier process.
-
-        :param gateway: program that drains backends of a gateway on this host
-        """
-        self.watchdog, self.gateway, self.beat = watchdog, gateway, beat
+    def __init__(self, watchdog: Watchdog, gateway: Path = GATEWAY) -> None:
+        """Read the state of an earlier process. gateway: program that drains backends of a gateway on this host."""
+        self.watchdog, self.gateway = watchdog, gateway
+        self.beat: Callable[[], None] = lambda: None
         self.file = watchdog.state_dir / STATE
         saved = (state_file.read(self.file) or {}).get("services")
         self.saved: dict[str, Any] = dict(saved) if isinstance(saved, dict) else {}
@@ -88,7 +86,9 @@ class QualityLoop:
         for service in targets.values():
             self.tracker(service)
         self._forget(set(targets))
-        if self._may_ask():
+        # Memory has to suffice by the guard, and no engine may start.
+        guard = state_file.read(self.watchdog.state_dir.parent / services.GUARD / "state.json") or {}
+        if guard.get("level") in (None, "calm") and not self.watchdog.host_starts:
             now = time.monotonic()
             ready = [service for service in targets.values() if self._is_due(service, now)]
             for service in sorted(ready, key=lambda service: self.trackers[service.name].due):
@@ -105,11 +105,6 @@ class QualityLoop:
             if isinstance(note, dict) and note.get("drained") and not self._admits(str(note["drained"])):
                 # The next round tries again.
                 self.saved[name] = {"state": quality.UNKNOWN, "counts": {}, "drained": note["drained"]}
-
-    def _may_ask(self) -> bool:
-        """Return whether memory suffices by the guard, and no engine starts."""
-        guard = state_file.read(self.watchdog.state_dir.parent / services.GUARD / "state.json") or {}
-        return guard.get("level") in (None, "calm") and not self.watchdog.host_starts
 
     def _is_due(self, service: Service, now: float) -> bool:
         """Return whether a server serves by the watchdog, and its next question is due."""
@@ -136,24 +131,17 @@ class QualityLoop:
         seed = self.dice.getrandbits(48)
         seconds = 30 + tokens / SLOWEST_PREFILL + quality.ANSWER_TOKENS[kind] / SLOWEST_DECODE
         jobs = {kind: partial(self.ask, service, kind, seed, tokens, seconds)}
-        done = run_jobs(jobs, 3 * seconds + 5, lambda error: self._failed(error), self.beat)
+        done = run_jobs(jobs, 3 * seconds + 5, self._failed, self.beat)
         verdict, text = done.get(kind) or self._failed("it did not end in time")
         took = time.monotonic() - now
         event = tracker.answered(kind, verdict, took, time.monotonic())
-        note = {
-            "question": kind,
-            "seed": seed,
-            "outcome": verdict.outcome,
-            "why": verdict.why,
-            "seconds": round(took, 1),
-        }
-        self.notes[service.name]["last"] = {**note, "at": round(time.time()), "figures": dict(verdict.figures)}
+        note = {"question": kind, "seed": seed, "outcome": verdict.outcome, "why": verdict.why}
+        note = {**note, "seconds": round(took, 1), "figures": dict(verdict.figures)}
+        kept = self.notes[service.name]
+        kept["last"] = {**note, "at": round(time.time())}
         if verdict.outcome in (quality.DEGENERATE, quality.WRONG):
-            answers = [
-                *self.notes[service.name].get("answers", []),
-                {**note, "figures": dict(verdict.figures), "answer": text},
-            ]
-            self.notes[service.name]["answers"] = answers[-tracker.settings.quality_looks :]
+            answers = [*kept.get("answers", []), {**note, "answer": text}]
+            kept["answers"] = answers[-tracker.settings.quality_looks :]
         self._act(service, event)
         return True
 
@@ -162,10 +150,7 @@ class QualityLoop:
         return quality.Verdict(quality.NO_ANSWER, error), ""
 
     def ask(self, service: Service, kind: str, seed: int, tokens: int, seconds: float) -> tuple[quality.Verdict, str]:
-        """Ask a server one question.
-
-        :returns: the verdict, and begin and end of the answer
-        """
+        """Ask a server one question; returns the verdict, and begin and end of the answer."""
         question, expected = quality.make_question(kind, seed, tokens)
         temperature = self.settings(service.name).get("temperature")
         body = {
@@ -182,16 +167,14 @@ class QualityLoop:
         except engine_client.Problem as problem:
             if "not json compliant" in problem.message.lower():
                 # vLLM writes NaN log-probabilities into JSON, which its web framework refuses.
-                return quality.Verdict(
-                    quality.DEGENERATE, "its log-probabilities are no numbers (NaN)"
-                ), problem.message
+                verdict = quality.Verdict(quality.DEGENERATE, "its log-probabilities are no numbers (NaN)")
+                return verdict, problem.message
             if engine_client.path_unsupported(problem):
                 self.unasked[service.name] = f"it has no chat: {problem.message}"
             return self._failed(problem.message)
         text = client.redact(answer.text)
-        return quality.judge(kind, answer, expected, temperature), text if len(
-            text
-        ) < 4000 else f"{text[:2000]} ... {text[-2000:]}"
+        text = text if len(text) < 4000 else f"{text[:2000]} ... {text[-2000:]}"
+        return quality.judge(kind, answer, expected, temperature), text
 
     def _request(self, name: str, client: engine_client.Client, body: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a question, a second time without its optional parts if the server refuses them."""
@@ -215,8 +198,9 @@ class QualityLoop:
             say(f"{service.unit} degenerates: {tracker.text}. It is not restarted. Evidence: {note['evidence']}", 3)
         if tracker.state == quality.DEGENERATE:
             self._drain(service)
-        elif note.get("drained"):
-            self._admit(service)
+        elif note.get("drained") and self._admits(str(note["drained"])):
+            note.pop("drained")
+            say(f"the gateway gives {service.unit} requests again", 4)
         if event == quality.RECOVERED:
             say(f"{service.unit} answers well again", 4)
             note.pop("answers", None)
@@ -232,11 +216,10 @@ class QualityLoop:
             "answers": self.notes[service.name].get("answers", []),
             "known_failures": settings.get("cures") or [],
         }
-        watchdog = self.watchdog
+        watched = self.watchdog
         try:
-            return str(
-                evidence.collect(service, watchdog.etc, watchdog.state_dir, why, watchdog.keep, self.beat, EVIDENCE)
-            )
+            folder = evidence.collect(service, watched.etc, watched.state_dir, why, watched.keep, self.beat, EVIDENCE)
+            return str(folder)
         except OSError as error:
             return f"it cannot be written: {error}"
 
@@ -247,21 +230,13 @@ class QualityLoop:
             return
         answer = self._call_gateway("drain", str(backend), "--spare-last", "--timeout", str(DRAIN_SECONDS))
         why = answer.err.strip() or answer.why
-        if answer.rc == 0 or self._is_listed(
-            backend
-        ):  # with requests that still run, or a process that has not noticed
+        # It is listed although requests still run, or a process has not noticed.
+        if answer.rc == 0 or self._is_listed(backend):
             note["drained"] = backend
             say(f"the gateway gives {service.unit} no new requests", 4)
         elif note.get("undrained") != why:
             note["undrained"] = why
             say(f"{service.unit} is not drained: {why}", 4)
-
-    def _admit(self, service: Service) -> None:
-        """Have the gateway give a server requests again that this loop has drained."""
-        note = self.notes[service.name]
-        if self._admits(str(note["drained"])):
-            note.pop("drained")
-            say(f"the gateway gives {service.unit} requests again", 4)
 
     def _admits(self, backend: str) -> bool:
         """Have the gateway admit a backend unless a person holds it; returns whether nothing is left to do."""

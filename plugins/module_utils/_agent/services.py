@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,26 +67,23 @@ def read_services(folder: Path, speech: bool = False) -> dict[str, Service]:
     services = {}
     for path in sorted(folder.glob("*.json")):
         settings = state_file.read(path)
-        if settings and NAME.match(path.stem) and settings.get("unit"):
-            services[path.stem] = _service(path.stem, settings, speech)
+        if not settings or not NAME.match(path.stem) or not settings.get("unit"):
+            continue
+        rank = settings.get("rank") or {}
+        # With Ray, the workers of the engine run in the container of Ray.
+        containers = tuple(str(part["container"]) for part in rank.get("parts") or [])
+        services[path.stem] = Service(
+            path.stem,
+            str(settings["unit"]),
+            containers or (str(settings.get("container") or f"spark-{path.stem}"),),
+            str(settings.get("url") or ""),
+            str(settings.get("model") or ""),
+            settings.get("api_key_file"),
+            int(rank.get("rank") or 0),
+            bool(settings.get("on_demand")),
+            speech,
+        )
     return services
-
-
-def _service(name: str, settings: Mapping[str, Any], speech: bool) -> Service:
-    rank = settings.get("rank") or {}
-    # With Ray, the workers of the engine run in the container of Ray.
-    containers = tuple(str(part["container"]) for part in rank.get("parts") or [])
-    return Service(
-        name,
-        str(settings["unit"]),
-        containers or (str(settings.get("container") or f"spark-{name}"),),
-        str(settings.get("url") or ""),
-        str(settings.get("model") or ""),
-        settings.get("api_key_file"),
-        int(rank.get("rank") or 0),
-        bool(settings.get("on_demand")),
-        speech,
-    )
 
 
 def unit_states(units: Collection[str], seconds: float) -> dict[str, dict[str, str]] | None:

@@ -70,11 +70,6 @@ def probe(service: Service, seconds: float) -> tuple[str, str]:
     return wedge.OK, f"one token in {answer['seconds']:.1f} s"
 
 
-def may_be_busy(figures: Mapping[str, float | None] | None) -> bool:
-    """Return whether a server runs requests; true without figures."""
-    return figures is None or (figures["requests_running"] or 0) > 0
-
-
 def boot_id() -> str:
     """Return the id of this boot of the host."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -89,19 +84,10 @@ def saved_clocks(state: Mapping[str, Any]) -> tuple[float, float] | None:
 class Watchdog:
     """Looks at the services, and restarts wedged ones."""
 
-    def __init__(
-        self,
-        etc: Path,
-        run_dir: Path,
-        state_dir: Path,
-        is_dry: bool = False,
-        beat: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Read the settings and the state of an earlier process.
-
-        :param is_dry: restart and write nothing
-        """
-        self.etc, self.run_dir, self.state_dir, self.is_dry, self.beat = etc, run_dir, state_dir, is_dry, beat
+    def __init__(self, etc: Path, run_dir: Path, state_dir: Path, is_dry: bool = False) -> None:
+        """Read the settings and the state of an earlier process. is_dry: restart and write nothing."""
+        self.etc, self.run_dir, self.state_dir, self.is_dry = etc, run_dir, state_dir, is_dry
+        self.beat: Callable[[], None] = lambda: None
         self.content = services.load_settings(etc, services.WATCHDOG)
         self.keep = int(self.content.get("keep") or KEEP)
         self.file = state_dir / "state.json"
@@ -174,7 +160,9 @@ class Watchdog:
         states = services.unit_states(sorted(units), COMMAND_SECONDS) or {}
         answers = self._ask_active(states)
         figures = {name: None if text is None else metrics.progress(text) for name, (text, _error) in answers.items()}
-        power = gpu_power() if any(map(may_be_busy, figures.values())) else None
+        # A server without figures may run requests.
+        may_be_busy = any(values is None or (values["requests_running"] or 0) > 0 for values in figures.values())
+        power = gpu_power() if may_be_busy else None
         moved = {name for name, values in figures.items() if self.has_moved(name, values)}
         self.host_starts = states.get(owner, {}).get("ActiveState") == "activating"
         observations = {}

@@ -59,11 +59,7 @@ def _full_path(root: Root, *parts: str) -> str:
 
 @contextlib.contextmanager
 def folder(root: Root, relative: str = "", make: bool = False, mode: int = 0o755) -> Iterator[int]:
-    """Yield a descriptor of a folder, reached without following a link.
-
-    :raises Refused: for a link, or anything but a folder, on the way
-    :raises FileNotFoundError: for a missing folder
-    """
+    """Yield a descriptor of a folder, reached without following a link. Raises Refused for a link or file on the way, FileNotFoundError."""
     parts = parts_of(relative)
     descriptor = os.dup(root) if isinstance(root, int) else os.open(root, FOLDER)
     try:
@@ -109,10 +105,7 @@ def _enter(at: int, name: str, make: bool, mode: int) -> int:
 
 @contextlib.contextmanager
 def own_folder(root: Root, name: str) -> Iterator[int]:
-    """Yield a descriptor of a folder that only the user of this program can enter; a missing one is created.
-
-    Raises C(Refused) for a folder of another user.
-    """
+    """Yield a descriptor of a folder that only this program's user can enter, created if missing. Raises C(Refused) for one of another user."""
     with folder(root, name, make=True, mode=0o700) as descriptor:
         if os.fstat(descriptor).st_uid != os.geteuid():
             raise Refused(f"{_full_path(root, name)} belongs to another user; take it away")
@@ -154,11 +147,11 @@ def find(root: Root, relative: str) -> str:
     return "/".join(real)
 
 
-def _open_regular(root: Root, relative: str, flags: int, mode: int = 0o600) -> int:
+def _open_regular(root: Root, relative: str, flags: int) -> int:
     """Return a descriptor of a regular file; raises Refused for anything else."""
     with parent(root, relative) as (folder_descriptor, name):
         try:
-            descriptor = os.open(name, flags, mode, dir_fd=folder_descriptor)
+            descriptor = os.open(name, flags, 0o600, dir_fd=folder_descriptor)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise Refused(f"{_full_path(root, relative)} is a link, or no regular file") from error
@@ -174,22 +167,15 @@ def open_file(root: Root, relative: str) -> IO[bytes]:
     return os.fdopen(_open_regular(root, relative, FILE), "rb", buffering=0)
 
 
-def open_end(root: Root, relative: str, mode: int = 0o644) -> IO[bytes]:
-    """Open a regular file for writing behind its end, without following a link; a missing file is created.
-
-    :param relative: path of the file below it; its folder has to exist
-    """
-    descriptor = _open_regular(root, relative, END, mode)
-    os.fchmod(descriptor, mode)  # independent of the umask
+def open_end(root: Root, relative: str) -> IO[bytes]:
+    """Open a regular file in an existing folder for writing behind its end, without following a link; a missing file is created."""
+    descriptor = _open_regular(root, relative, END)
+    os.fchmod(descriptor, 0o644)  # independent of the umask
     return os.fdopen(descriptor, "ab")
 
 
 def read(root: Root, relative: str, most: int) -> bytes:
-    """Return the content of a regular file.
-
-    :param most: largest accepted number of bytes
-    :raises Refused: for more bytes, or anything but a regular file
-    """
+    """Return the content of a regular file. Raises C(Refused) for more than C(most) bytes, or anything but a regular file."""
     with open_file(root, relative) as handle:
         content = b""
         while len(content) <= most:

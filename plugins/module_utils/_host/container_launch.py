@@ -13,11 +13,7 @@ from .._common.secret_names import is_secret_variable
 
 
 def launch_of(container: Mapping[str, Any], image: Mapping[str, Any]) -> list[str]:
-    """Return the command line of a container.
-
-    :param container: of C(docker container inspect)
-    :param image: of C(docker image inspect); inherited values are left out
-    """
+    """Return the command line of a container, without what it inherits. container, image: of C(docker inspect)."""
     config, defaults = container.get("Config") or {}, image.get("Config") or {}
     environment = [str(entry) for entry in config.get("Env") or []]
     entrypoint, command = list(config.get("Entrypoint") or []), list(config.get("Cmd") or [])

@@ -33,10 +33,7 @@ OWN_STATE = ("/etc/dgxspark", "/var/lib/dgxspark", "/usr/local/libexec/dgxspark"
 
 
 def restricted(pids: int, capabilities: Iterable[str] = ()) -> list[str]:
-    """Return the options of docker run that every container gets.
-
-    pids: the most processes and threads in it. capabilities: needed ones, without C(CAP_).
-    """
+    """Return the options of docker run that every container gets. pids: most processes and threads. capabilities: without C(CAP_)."""
     added = [word for name in capabilities for word in ("--cap-add", name)]
     limits = ["--security-opt", "no-new-privileges", "--pids-limit", str(pids)]
     return ["--cap-drop", "ALL", *added, *limits, "--ulimit", "core=0"]  # a core dump holds keys

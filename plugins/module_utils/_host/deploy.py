@@ -42,7 +42,11 @@ def deploy(job: Deployment) -> dict[str, Any]:
         return {"wanted": sorted(missing)}
     leaving = deploy_removal.plan(job)
     if not job.check:
-        _prepare(job, differing)
+        # Everything that can be checked before the first write; a systemd that hangs is found here.
+        deploy_files.validate(job, [file for file in differing if file.digest != deploy_fill.UNKNOWN])
+        if differing and job.state.units:
+            deploy_units.ask(job, [unit.name for unit in job.state.units])
+        deploy_removal.save_both(job)
     joined = deploy_accounts.make_accounts(job)
     late = {file.path for file in deploy_fill.fill_late(job)}
     if late:
@@ -55,7 +59,9 @@ def deploy(job: Deployment) -> dict[str, Any]:
     for row in job.state.removed:
         deploy_removal.remove(job, Path(row.path), row.part)
     todo = deploy_units.bring(job, written)
-    deploy_removal.remove_accounts(job, leaving)
+    for account in leaving.accounts:
+        if account.remove:
+            deploy_accounts.remove_account(job, account)
     if not job.check:
         deployed.save(job.after)
     return {
@@ -72,15 +78,6 @@ def deploy(job: Deployment) -> dict[str, Any]:
     }
 
 
-def _prepare(job: Deployment, differing: list[HostFile]) -> None:
-    """Check everything that can be checked before the first write, then record the old and the new rows."""
-    deploy_files.validate(job, [file for file in differing if file.digest != deploy_fill.UNKNOWN])
-    if differing and job.state.units:
-        # A systemd that hangs is found before the first write.
-        deploy_units.ask(job, [unit.name for unit in job.state.units])
-    deploy_removal.save_both(job)
-
-
 def _replace(job: Deployment, differing: list[HostFile], leaving: HostState) -> tuple[list[str], list[str]]:
     """Stage all contents, stop units that leave, whose memory the new ones need, then rename the contents to their places.
 
@@ -92,4 +89,5 @@ def _replace(job: Deployment, differing: list[HostFile], leaving: HostState) -> 
         stopped = deploy_removal.stop_units(job, leaving)
         return stopped, deploy_files.put_in_place(job, differing)
     finally:
-        deploy_files.unstage(job)
+        for path in job.staged.values():  # contents that were not put in place
+            path.unlink(missing_ok=True)

@@ -96,11 +96,7 @@ def make_folders(job: Deployment) -> None:
 
 
 def set_attributes(job: Deployment, row: Folder | HostFile, exists: bool, shown: bool = True) -> None:
-    """Correct owner, group and mode.
-
-    :param exists: whether it exists, which check mode may only assume
-    :param shown: whether C(--diff) shows the difference
-    """
+    """Correct owner, group and mode. exists: check mode may only assume it. shown: whether C(--diff) shows the difference."""
     if job.check and not (exists and user_exists(row.owner) and group_exists(row.group)):
         job.changed = True
         return
@@ -126,12 +122,6 @@ def stage(job: Deployment, files: Iterable[HostFile]) -> None:
                 f"{path} cannot be written: {error.strerror}. No file was changed. Fix that (df -h {path.parent}, df -i {path.parent}) and run again",
                 file.part,
             ) from error
-
-
-def unstage(job: Deployment) -> None:
-    """Remove staged contents that were not put in place."""
-    for path in job.staged.values():
-        path.unlink(missing_ok=True)
 
 
 def put_in_place(job: Deployment, files: Sequence[HostFile]) -> list[str]:

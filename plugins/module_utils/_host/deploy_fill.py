@@ -11,7 +11,6 @@ import hashlib
 import pwd
 import secrets
 import string
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,9 +75,10 @@ class Values:
         if value == "port_range":
             return "-".join(PORT_RANGE.read_text(encoding="ascii").split())
         if kind in ("uid", "gid"):
-            return _number(
-                value, (lambda: pwd.getpwnam(name).pw_uid) if kind == "uid" else lambda: grp.getgrnam(name).gr_gid
-            )
+            try:
+                return str(pwd.getpwnam(name).pw_uid if kind == "uid" else grp.getgrnam(name).gr_gid)
+            except KeyError as error:
+                raise _Unknown(value) from error
         if kind == "file" and file.secret:
             return self._text(name)
         text = f"{value} is no value" if kind != "file" else f"{value} is a value for secret files alone"
@@ -99,13 +99,6 @@ class Values:
             except FileNotFoundError as error:
                 raise _Unknown(f"file:{path}") from error
         return content.decode("utf-8").strip()
-
-
-def _number(value: str, look_up: Callable[[], int]) -> str:
-    try:
-        return str(look_up())
-    except KeyError as error:
-        raise _Unknown(value) from error
 
 
 def fill(state: HostState) -> tuple[HostState, Values]:

@@ -11,7 +11,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from . import deploy_accounts, deploy_units, deployed, deployment, host_lock, made, units
+from . import deploy_units, deployed, deployment, host_lock, made, units
 from .deployed import Deployed
 from .deployment import Deployment, is_folder, is_present
 from .host_state import Created, Folder, HostFile, HostState
@@ -29,7 +29,10 @@ def plan(job: Deployment) -> HostState:
     needed = tuple(account for account in leaving.accounts if account.name in owners)
     listed = {file.path for file in state.files}
     keys = {*before.retired, *(file.path for file in leaving.files if file.secret)} - listed
-    retired = _needed_keys(keys)
+    # Key files that a generation of the host names stay.
+    generations = (made.state_dir() / "generations").glob("[0-9]*.json") if keys else ()
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in generations]
+    retired = {path for path in keys if any(json.dumps(path, ensure_ascii=False) in text for text in texts)}
     files = {file.path: file for file in leaving.files} | {
         path: HostFile(path, secret=True) for path in before.retired if path in keys
     }
@@ -52,13 +55,6 @@ def save_both(job: Deployment) -> None:
     deployed.save(Deployed(state, checksums, tuple({*job.before.retired, *job.after.retired})))
 
 
-def _needed_keys(paths: set[str]) -> set[str]:
-    """Return the key files that a generation of the host names."""
-    generations = (made.state_dir() / "generations").glob("[0-9]*.json") if paths else ()
-    texts = [path.read_text(encoding="utf-8", errors="replace") for path in generations]
-    return {path for path in paths if any(json.dumps(path, ensure_ascii=False) in text for text in texts)}
-
-
 def stop_units(job: Deployment, leaving: HostState) -> list[str]:
     """Stop and disable units that leave, the last started first; returns the names of running ones."""
     names = [unit.name for unit in leaving.units]
@@ -73,17 +69,13 @@ def stop_units(job: Deployment, leaving: HostState) -> list[str]:
     if holders:
         _start_without(job, holders, leaving, sockets)
     if not job.check:
-        _clean_up(job, leaving, [name for name in names if seen[name].active == "failed"])
+        failed = [name for name in names if seen[name].active == "failed"]
+        if failed:
+            job.run(["systemctl", "reset-failed", *failed])
+        for unit in leaving.units:
+            if unit.clean_up:
+                job.run(list(unit.clean_up))
     return running
-
-
-def _clean_up(job: Deployment, leaving: HostState, failed: list[str]) -> None:
-    """Have systemd forget failed units that leave, and run the clean-up commands of all units that leave."""
-    if failed:
-        job.run(["systemctl", "reset-failed", *failed])
-    for unit in leaving.units:
-        if unit.clean_up:
-            job.run(list(unit.clean_up))
 
 
 def _port_holders(job: Deployment, sockets: list[str], leaving: list[str]) -> list[str]:
@@ -166,10 +158,3 @@ def remove(job: Deployment, path: Path, part: str, emptied: bool = False) -> Non
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def remove_accounts(job: Deployment, leaving: HostState) -> None:
-    """Remove the system accounts that leave and that the document said to remove."""
-    for account in leaving.accounts:
-        if account.remove:
-            deploy_accounts.remove_account(job, account)

@@ -54,15 +54,15 @@ def record_path(root: Path = Path("/")) -> Path:
 def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: None) -> Deployed | None:
     """Return the record of a host; without one, or if it is damaged, its current generation; None without both."""
     path = record_path(root)
-    content = state_file.read(path)
-    try:
-        if content is not None and content.get("schema") == SCHEMA:
-            return _parse(content)
-    except DAMAGED:
-        pass
+    content = state_file.read(path) or {}
+    record = _parse(content) if content.get("schema") == SCHEMA else None
+    if record is not None:
+        return record
     if path.exists():
         warn(f"{path} cannot be read; the current generation of the host counts as deployed")
-    return _load_generation(path.parent / "generations")
+    generations = path.parent / "generations"
+    number = (state_file.read(generations / "current.json") or {}).get("number")
+    return _parse(state_file.read(generations / f"{number}.json") or {})
 
 
 def find_units(root: Path = Path("/")) -> HostState:
@@ -82,10 +82,7 @@ def find_units(root: Path = Path("/")) -> HostState:
 
 
 def save(deployed: Deployed, root: Path = Path("/")) -> bool:
-    """Write the record of a host unless it is on the disk already; one without rows is no file.
-
-    :raises OSError: the old record is whole then
-    """
+    """Write the record of a host unless it is on the disk already; one without rows is no file. An OSError leaves the old record whole."""
     content = {
         "schema": SCHEMA,
         "state": {kind: rows for kind, rows in without_contents(deployed.state).to_dict().items() if rows},
@@ -174,20 +171,11 @@ def key_of(kind: str, row: Any) -> str:
     return str(getattr(row, KEYS[kind]))
 
 
-def _parse(content: Mapping[str, Any]) -> Deployed:
-    """Return the record that a file holds. Raises one of C(DAMAGED) for anything else."""
-    written = {str(part): str(value) for part, value in (content.get("checksums") or {}).items()}
-    retired = tuple(str(path) for path in content.get("retired") or ())
-    return Deployed(HostState.from_dict(content["state"]), written, retired)
-
-
-def _load_generation(folder: Path) -> Deployed | None:
-    """Return the current generation of a host as a record, None without one. folder: that generations are in."""
-    number = (state_file.read(folder / "current.json") or {}).get("number")
-    generation = state_file.read(folder / f"{number}.json")
-    if generation is None:
-        return None
+def _parse(content: Mapping[str, Any]) -> Deployed | None:
+    """Return the record that a file or a generation holds, None for content of another form."""
     try:
-        return _parse(generation)
+        written = {str(part): str(value) for part, value in (content.get("checksums") or {}).items()}
+        retired = tuple(str(path) for path in content.get("retired") or ())
+        return Deployed(HostState.from_dict(content["state"]), written, retired)
     except DAMAGED:
         return None

@@ -34,11 +34,7 @@ def _answer(run: Run, *words: str, needs_docker: bool = False, **options: Any) -
 
 
 def inspect(run: Run, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return C(docker inspect) of objects; missing ones are left out.
-
-    :param kind: C(container) or C(image)
-    :raises NoAnswer: where docker fails or prints something else
-    """
+    """Return C(docker inspect) of objects; missing ones are left out. kind: C(container) or C(image). Raises C(NoAnswer)."""
     # An object that is removed between two calls makes inspect fail, but it still prints the others.
     rc, out, err = _answer(run, kind, "inspect", "--", *names) if names else (127, "", "")
     return [] if rc == 127 else docker_facts.read_inspected(out, err)
@@ -166,10 +162,7 @@ def data_folder(run: Run) -> str:
 
 
 def act(run: Run, *words: str, missing: bool = False) -> str:
-    """Run docker for a change; returns the reason of its failure, empty if it worked.
-
-    :param missing: accept a missing object, as for removals
-    """
+    """Run docker for a change; returns the reason of its failure, empty if it worked. missing: accept a missing object, as for removals."""
     rc, out, err = run(["docker", *words])
     if rc == 0 or (missing and says_missing(err)):
         return ""

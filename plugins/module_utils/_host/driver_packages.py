@@ -39,10 +39,7 @@ def other_branch(packages: Mapping[str, str], driver: str) -> dict[str, list[str
 
 
 def kernels_without_initrd(names: Iterable[str]) -> list[str]:
-    """Return the kernels that cannot find their root file system at the next boot: releases with a C(vmlinuz) and no C(initrd.img).
-
-    :param names: of the files in C(/boot) that are not empty
-    """
+    """Return the kernels that do not boot: releases with a C(vmlinuz) and no C(initrd.img). names: files in C(/boot) that are not empty."""
     files = set(names)
     releases = [name[len("vmlinuz-") :] for name in files if re.match(r"vmlinuz-\d", name)]
     return sorted((release for release in releases if f"initrd.img-{release}" not in files), key=release_key)

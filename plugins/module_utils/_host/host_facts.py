@@ -103,10 +103,7 @@ FACTS: dict[str, Section] = {
 
 
 def collect(view: HostView, sections: Mapping[str, Section] = FACTS) -> dict[str, Any]:
-    """Return sections as one mapping, with C(unknown): what gave no answer, by program or section, and why.
-
-    A section that fails does not keep the others from being answered.
-    """
+    """Return sections as one mapping, with C(unknown): why a program or section gave no answer; the others are answered all the same."""
     facts: dict[str, Any] = {}
     for name, (read, missing) in sections.items():
         try:

@@ -186,10 +186,7 @@ class HostState:
         return replace(self, units=units)
 
     def distinct(self) -> HostState:
-        """Return the document with each row once, where parts share files, and with the files that each unit is restarted for.
-
-        :raises ValueError: for a file that is listed with two contents or two modes
-        """
+        """Return the document with each row once, and with the files that restart each unit. Raises ValueError for a file with two contents or modes."""
         once: dict[str, Any] = {}
         for kind, rows in vars(self.resolved()).items():
             first: dict[Any, Any] = {}

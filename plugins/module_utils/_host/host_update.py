@@ -50,17 +50,13 @@ def kind_of(package: str) -> str:
 
 def parse_upgrade(text: str) -> dict[str, list[dict[str, str]]]:
     """Parse C(SIMULATE): C({install: [{name, old, new, kind}], remove: [{name, old}]}), old empty for a new package."""
+    install = [
+        {"name": name.split(":")[0], "old": old, "new": new, "kind": kind_of(name)}
+        for name, old, new in _INST.findall(text)
+    ]
     return {
-        "install": sorted(
-            (
-                {"name": name.split(":")[0], "old": old or "", "new": new, "kind": kind_of(name)}
-                for name, old, new in _INST.findall(text)
-            ),
-            key=lambda package: package["name"],
-        ),
-        "remove": sorted(
-            ({"name": name.split(":")[0], "old": old or ""} for name, old in _REMV.findall(text)), key=str
-        ),
+        "install": sorted(install, key=lambda package: package["name"]),
+        "remove": sorted(({"name": name.split(":")[0], "old": old} for name, old in _REMV.findall(text)), key=str),
     }
 
 
@@ -203,12 +199,8 @@ class _Judge:
             )
             fix = "Install fwupd, or see in the DGX Dashboard that the firmware is up to date."
             self.add("firmware_unknown", "warning", text, fix)
-        if not self.firmware:
-            self._older_firmware(move, old, new)
-
-    def _older_firmware(self, move: str, old: str, new: str) -> None:
         ota = str(self.facts.get("ota") or "")
-        for row in TABLE:
+        for row in () if self.firmware else TABLE:
             if row.subject == "pair" and row.dgx_os and row.comes(old, new, ota):
                 text = f"{move} on the firmware of DGX OS {ota}, and no newer firmware is there to come with it"
                 fix = 'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].'
@@ -285,10 +277,7 @@ def reboot_reasons(
     installed_driver: str,
     firmware: bool,
 ) -> list[str]:
-    """Return why a host has to be rebooted.
-
-    :param required: whether C(/run/reboot-required) exists
-    """
+    """Return why a host has to be rebooted. required: whether C(/run/reboot-required) exists."""
     reasons = []
     if required:
         reasons.append("the packages ask for it")

@@ -13,6 +13,7 @@ import fnmatch
 import functools
 import math
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -33,10 +34,7 @@ class BadRequest(Exception):
 
 @dataclass
 class Request:
-    """The parameters of M(dgxspark.vllm.spark_info), and the warnings of its sections.
-
-    In check mode nothing is written on the host, and nothing is started there.
-    """
+    """The parameters of M(dgxspark.vllm.spark_info), and the warnings of its sections. Check mode writes and starts nothing on the host."""
 
     params: Mapping[str, Any]
     check_mode: bool = False
@@ -103,10 +101,7 @@ class HostView:
 
     @_once
     def docker(self) -> dict[str, Any] | None:
-        """Return the Docker engine as C(docker_facts.parse_info) has it, None without the program C(docker).
-
-        An engine that does not answer has C(version) None and the reason in C(error).
-        """
+        """Return the Docker engine as C(docker_facts.parse_info) has it, None without C(docker). One that is silent has the reason in C(error)."""
         rc, text, error = self.noted((124, "", ""), self.run, docker_facts.INFO_COMMAND)
         if rc == 127:
             return None
@@ -221,7 +216,8 @@ class HostView:
     def cuda_version(self) -> str | None:
         """Return the CUDA version of the driver, which only the table of nvidia-smi prints, None without one."""
         _rc, table, _err = self.run(["nvidia-smi"])
-        return nvidia_smi.parse_cuda_version(table)
+        match = re.search(r"CUDA Version\s*:\s*(\d+\.\d+)", table)
+        return match.group(1) if match else None
 
     # --- ip and ss ---
 
@@ -249,8 +245,11 @@ class HostView:
     def listening(self, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the listening TCP sockets, as C(network.describe_listening) has them. containers: of C(containers)."""
         rc, out, _err = noted({}, (1, "", ""), self.run, ["ss", "-H", "-tlnp"])
-        # The kernel lists them too, without the processes.
-        sockets = network.parse_ss(out) if rc == 0 else network.read_proc_tcp()
+        if rc == 0:
+            sockets = network.parse_ss(out)
+        else:  # the kernel lists them too, without the processes
+            texts = [machine.read_text("/", f"proc/net/{name}") or "" for name in ("tcp", "tcp6")]
+            sockets = [entry for text in texts for entry in network.parse_proc_tcp(text)]
         return network.describe_listening(sockets, self.root, containers)
 
     # --- files ---

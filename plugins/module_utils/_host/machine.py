@@ -13,7 +13,6 @@ issues page for the memory figures.
 from __future__ import annotations
 
 import grp
-import os
 import platform
 import pwd
 import re
@@ -187,10 +186,7 @@ def read_pci(root: str = "/") -> dict[str, tuple[str, str]]:
 
 
 def pci_ids(root: str, path: str) -> tuple[str, str] | None:
-    """Read vendor and device of a PCI function, in lower-case hex without 0x, None without them.
-
-    path: folder of the function below /sys.
-    """
+    """Read vendor and device of a PCI function, in lower-case hex without 0x, None without them. path: its folder below /sys."""
     vendor, device = read_text(root, f"{path}/vendor"), read_text(root, f"{path}/device")
     if not vendor or not device:
         return None
@@ -243,19 +239,6 @@ LARGE_BLOCK = 16 * 1024**2
 """Bytes that the driver wants in one piece while weights are loaded."""
 
 
-def large_blocks(buddyinfo: str, page: int) -> int | None:
-    """Count the free pieces of C(LARGE_BLOCK) bytes; None where the kernel does not tell of pieces that large.
-
-    :param buddyinfo: the text of C(/proc/buddyinfo), free pieces of each zone by power of two of pages
-    :param page: size of one, in bytes
-    """
-    order = (LARGE_BLOCK // page).bit_length() - 1
-    zones = [[int(word) for word in row.split()] for row in re.findall(r"zone +\S+((?: +\d+)+)", buddyinfo)]
-    if not zones or len(zones[0]) <= order:
-        return None
-    return sum(count << (power - order) for zone in zones for power, count in enumerate(zone) if power >= order)
-
-
 def describe_memory(meminfo: dict[str, int]) -> dict[str, Any] | None:
     """Turn parsed meminfo into GiB figures; None when there is no MemTotal.
 
@@ -283,10 +266,10 @@ def describe_memory(meminfo: dict[str, int]) -> dict[str, Any] | None:
 
 
 def read_memory(root: str = "/") -> dict[str, Any] | None:
-    """Read C(<root>/proc/meminfo); see C(describe_memory). C(large_blocks): see there."""
+    """Read C(<root>/proc/meminfo); see C(describe_memory). C(large_blocks): free pieces of C(LARGE_BLOCK) bytes, None if unknown."""
     memory = describe_memory(hostmem.parse_meminfo(read_text(root, "proc/meminfo") or ""))
-    blocks = large_blocks(read_text(root, "proc/buddyinfo") or "", os.sysconf("SC_PAGESIZE"))
-    return memory and {**memory, "large_blocks": blocks}
+    free = hostmem.bytes_in_blocks(read_text(root, "proc/buddyinfo") or "", hostmem.PAGE_BYTES, LARGE_BLOCK)
+    return memory and {**memory, "large_blocks": None if free is None else free // LARGE_BLOCK}
 
 
 # --- disks, services -----------------------------------------------------------------------------------------------

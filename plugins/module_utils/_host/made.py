@@ -195,10 +195,7 @@ def end_fetch(home: Path, repo: str) -> list[str]:
 
 
 def note(home: Path, name: str, paths: Iterable[str]) -> list[str]:
-    """Record names below a folder of weights before they are made; existing ones are left out.
-
-    :returns: the new ones, with their missing folders
-    """
+    """Record names below a folder of weights before they are made, except existing ones; returns the new ones, with their missing folders."""
     new: set[str] = set()
     for relative in paths:
         parts = relative.split("/")
@@ -256,11 +253,7 @@ def hand_over(home: Path, paths: Iterable[str]) -> dict[str, tuple[list[int], li
 def remove_made(
     name: str, check: bool = False, only: Callable[[str], bool] = lambda _path: True
 ) -> tuple[list[str], list[dict[str, str]], int]:
-    """Remove the files that were made of a model, and empty folders.
-
-    :param check: remove nothing
-    :returns: removed paths, remaining ones with the reason (C([{path, why}])), and the bytes
-    """
+    """Remove the files that were made of a model, and empty folders; returns removed paths, remaining ones (C([{path, why}])), and the bytes."""
     removed: list[str] = []
     failures: list[dict[str, str]] = []
     size = 0

@@ -29,33 +29,12 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0
 
 
 def set_interface_commands(netdev: str, mtu: int | None, addresses: Iterable[str]) -> list[list[str]]:
-    """Return the commands that replace the IPv4 addresses of an interface, and set its MTU.
-
-    :param mtu: None to leave it unchanged
-    """
+    """Return the commands that replace the IPv4 addresses of an interface, and set its MTU unless it is None."""
     return [
         ["ip", "-4", "addr", "flush", "dev", netdev, "scope", "global"],
         *([["ip", "link", "set", "dev", netdev, "mtu", str(mtu)]] if mtu else []),
         *(["ip", "addr", "replace", address, "dev", netdev] for address in addresses),
     ]
-
-
-def function_of(netdev: str, address: str | None) -> int | None:
-    """Return the function index (0 or 1) that says which cage a netdev belongs to.
-
-    The PCI address is asked first, then the name: in enP2p1s0f1np1 it is f1 that decides, not np1.
-    """
-    match = _PCI_ADDRESS.match(address or "") or _CX7_NAME.match(netdev)
-    return int(match.group("function")) if match else None
-
-
-def address_from_name(netdev: str) -> str | None:
-    """Derive the PCI address from a ConnectX-7 name: enp1s0f0np0 is 0000:01:00.0, enP2p1s0f0np0 is 0002:01:00.0."""
-    match = _CX7_NAME.match(netdev)
-    if not match:
-        return None
-    domain = int((match.group("domain") or "P0")[1:])
-    return f"{domain:04x}:01:00.{match.group('function')}"
 
 
 def _json_items(text: str, key: str) -> list[dict[str, Any]]:
@@ -148,23 +127,17 @@ def read_rdma(root: str = "/") -> list[dict[str, Any]]:
     return devices
 
 
-def rdma_name(netdev: str) -> str:
-    """Name the RoCE device of a ConnectX-7 netdev by rule: enP2p1s0f0np0 -> roceP2p1s0f0."""
-    return "roce" + re.sub(r"np\d+\Z", "", netdev[len("en") :] if netdev.startswith("en") else netdev)
-
-
 def _pci_of_netdev(root: str, netdev: str) -> str | None:
-    """Find the PCI address of a netdev: its device link, the slot name in uevent, then its name."""
-    device = Path(root) / "sys/class/net" / netdev / "device"
-    real = os.path.realpath(device)
-    if _PCI_ADDRESS.match(Path(real).name):
-        return Path(real).name
-    match = re.search(
-        r"^PCI_SLOT_NAME=(\S+)$", read_text(root, f"sys/class/net/{netdev}/device/uevent") or "", re.MULTILINE
-    )
-    if match:
-        return match.group(1).lower()
-    return address_from_name(netdev)
+    """Find the PCI address of a netdev: its device link, the slot name in uevent, then its name (enP2p1s0f0np0 is 0002:01:00.0)."""
+    device = f"sys/class/net/{netdev}/device"
+    real = Path(os.path.realpath(Path(root, device))).name
+    if _PCI_ADDRESS.match(real):
+        return real
+    slot = re.search(r"^PCI_SLOT_NAME=(\S+)$", read_text(root, f"{device}/uevent") or "", re.MULTILINE)
+    if slot:
+        return slot.group(1).lower()
+    match = _CX7_NAME.match(netdev)
+    return f"{int((match['domain'] or 'P0')[1:]):04x}:01:00.{match['function']}" if match else None
 
 
 def _link(root: str, paths: list[str]) -> dict[str, Any]:
@@ -243,18 +216,19 @@ def read_netdev(root: str, netdev: str, addresses: dict[str, list[str]], rdma: l
     """
     base = f"sys/class/net/{netdev}"
     pci = _pci_of_netdev(root, netdev)
-    speed, master = (
-        whole(read_text(root, f"{base}/speed")),
-        Path(root, base, "master"),
-    )  # the bond or bridge that it belongs to
+    speed = whole(read_text(root, f"{base}/speed"))
+    master = Path(root, base, "master")  # the bond or bridge that it belongs to
     paths = [f"{base}/device"] + ([f"sys/bus/pci/devices/{pci}"] if pci else [])
-    device = next((entry for entry in rdma if entry["netdev"] == netdev), None) or next(
-        (entry for entry in rdma if entry["netdev"] is None and entry["name"] == rdma_name(netdev)), None
-    )
+    rdma_name = "roce" + re.sub(r"np\d+\Z", "", netdev.removeprefix("en"))  # by rule: enP2p1s0f0np0 has roceP2p1s0f0
+    named = [entry for entry in rdma if entry["netdev"] == netdev]
+    named += [entry for entry in rdma if entry["netdev"] is None and entry["name"] == rdma_name]
+    device = next(iter(named), None)
+    # Its PCI address tells the cage, or else its name: in enP2p1s0f1np1 it is f1 that decides, not np1.
+    cage = _PCI_ADDRESS.match(pci or "") or _CX7_NAME.match(netdev)
     return {
         "name": netdev,
         "pci": pci,
-        "function": function_of(netdev, pci),
+        "function": int(cage["function"]) if cage else None,
         "up": read_text(root, f"{base}/operstate") == "up",
         "speed_mbps": speed if speed and speed > 0 else None,  # -1 when the link is down
         "mtu": whole(read_text(root, f"{base}/mtu")),
@@ -274,23 +248,17 @@ def group_ports(netdevs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     ports = []
     for function in sorted({netdev["function"] for netdev in netdevs if netdev["function"] is not None}):
-        interfaces = sorted(
-            (netdev for netdev in netdevs if netdev["function"] == function),
-            key=lambda interface: interface["pci"] or "",
-        )
+        of_cage = [netdev for netdev in netdevs if netdev["function"] == function]
+        interfaces = sorted(of_cage, key=lambda interface: interface["pci"] or "")
         mtus = {interface["mtu"] for interface in interfaces}
-        rates = [
-            interface["rdma"]["rate_gbps"]
-            for interface in interfaces
-            if interface["rdma"] and interface["rdma"]["rate_gbps"]
-        ]
+        rates = [(interface["rdma"] or {}).get("rate_gbps") or 0.0 for interface in interfaces]
         ports.append(
             {
                 "cage": function,
                 "position": CAGES.get(function),
                 "up": all(interface["up"] for interface in interfaces),
                 "mtu": mtus.pop() if len(mtus) == 1 else None,
-                "rate_gbps": max(rates) if rates else None,
+                "rate_gbps": max(rates) or None,
                 "netdevs": interfaces,
             }
         )
@@ -319,14 +287,10 @@ def describe_fabric(
     mtus = {str(item["ifname"]): item.get("mtu") for item in _json_items(addresses_text, "ifname")}
     neighbours = parse_ip_neigh(neighbours_text)
     stored = read_stored(config_root, netdev_names)
-    netdevs = [
-        {
-            **read_netdev(root, name, addresses, rdma),
-            "neighbours": neighbours.get(name, []),
-            "stored": stored[name],
-        }
-        for name in netdev_names
-    ]
+    netdevs = []
+    for name in netdev_names:
+        found = {"neighbours": neighbours.get(name, []), "stored": stored[name]}
+        netdevs.append({**read_netdev(root, name, addresses, rdma), **found})
     functions = {address for address, ids in pci.items() if ids == PCI_CONNECTX}
     functions |= {netdev["pci"] for netdev in netdevs if netdev["pci"]}
     networks = {name: cidrs for name, cidrs in addresses.items() if cidrs and name not in (*netdev_names, "lo")}
@@ -353,22 +317,17 @@ def parse_ss(text: str) -> list[dict[str, Any]]:
         address, _sep, port = fields[3].rpartition(":")
         if not port.isdigit():
             continue
+        plain = address.strip("[]").split("%", 1)[0]  # [::], 127.0.0.53%lo
         users = re.search(r'\("([^"]*)",pid=(\d+)', fields[5] if len(fields) > 5 else "")
         sockets.append(
             {
-                "address": _plain_address(address),
+                "address": "::" if plain == "*" else plain,  # * is both families
                 "port": int(port),
                 "process": users.group(1) if users else None,
                 "pid": int(users.group(2)) if users else None,
             }
         )
     return sockets
-
-
-def _plain_address(address: str) -> str:
-    """C([::]) -> ::, C(127.0.0.53%lo) -> 127.0.0.53, C(*) (both families) -> ::."""
-    plain = address.strip("[]").split("%", 1)[0]
-    return "::" if plain == "*" else plain
 
 
 def parse_proc_tcp(text: str) -> list[dict[str, Any]]:
@@ -379,20 +338,11 @@ def parse_proc_tcp(text: str) -> list[dict[str, Any]]:
         if len(fields) < 4 or fields[3] != "0A":  # TCP_LISTEN
             continue
         raw, _sep, port = fields[1].partition(":")
-        sockets.append({"address": _hex_address(raw), "port": int(port, 16), "process": None, "pid": None})
+        # An address is words of 32 bits in the byte order of the host (little-endian on every Spark).
+        words = b"".join(bytes.fromhex(raw[start : start + 8])[::-1] for start in range(0, len(raw), 8))
+        address = str(ipaddress.ip_address(words))
+        sockets.append({"address": address, "port": int(port, 16), "process": None, "pid": None})
     return sockets
-
-
-def _hex_address(raw: str) -> str:
-    """Addresses in /proc are words of 32 bits in the byte order of the host (little-endian on every Spark)."""
-    words = b"".join(bytes.fromhex(raw[start : start + 8])[::-1] for start in range(0, len(raw), 8))
-    return str(ipaddress.ip_address(words))
-
-
-def read_proc_tcp() -> list[dict[str, Any]]:
-    """Read the listening sockets of this network namespace from /proc; see C(parse_proc_tcp)."""
-    texts = [read_text("/", f"proc/net/{name}") for name in ("tcp", "tcp6")]
-    return [entry for text in texts for entry in parse_proc_tcp(text or "")]
 
 
 def describe_listening(
@@ -404,20 +354,14 @@ def describe_listening(
     :returns: C([{address, port, process, pid, unit, container}])
     """
     names = {container["id"]: container["name"] for container in containers}
-    published = {
-        port: container["name"]
-        for container in containers
-        if container["state"] == "running"
-        for port in container["ports"]
-    }
+    running = [container for container in containers if container["state"] == "running"]
+    published = {port: container["name"] for container in running for port in container["ports"]}
     listening: dict[tuple[int, str], dict[str, Any]] = {}
     for entry in sockets:
         owner = read_cgroup(entry["pid"], root, names) if entry["pid"] else {"container": None, "unit": None}
         container = names.get(owner["container"] or "")
         if container is None and entry["process"] in (None, "docker-proxy"):
             container = published.get(entry["port"])
-        listening.setdefault(
-            (entry["port"], entry["address"]),
-            {**entry, "unit": owner["unit"], "container": container},
-        )
+        described = {**entry, "unit": owner["unit"], "container": container}
+        listening.setdefault((entry["port"], entry["address"]), described)
     return [listening[key] for key in sorted(listening)]

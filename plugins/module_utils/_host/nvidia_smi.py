@@ -109,12 +109,6 @@ def name_holders(apps: Iterable[Mapping[str, Any]]) -> str:
     return f"used by {', '.join(texts)}"
 
 
-def parse_cuda_version(table: str) -> str | None:
-    """Take the CUDA version out of nvidia-smi's table (no query field has it)."""
-    match = re.search(r"CUDA Version\s*:\s*(\d+\.\d+)", table)
-    return match.group(1) if match else None
-
-
 def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sum the GPU memory of the managed, running containers of each service: C([{name: service, gib}]).
 
@@ -131,10 +125,7 @@ def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> li
 
 
 def load(run: Run) -> dict[str, Any] | None:
-    """Return clock, power and temperature of the first GPU while it works, None without an answer of nvidia-smi.
-
-    [N/A], such as the power limit of GB10, is None.
-    """
+    """Return clock, power and temperature of the working first GPU, None without an answer; [N/A], such as GB10's power limit, is None."""
     rc, out, _err = run(LOAD_QUERY)
     return next(iter(_rows(out, LOAD_FIELDS)), None) if rc == 0 else None
 

@@ -60,18 +60,12 @@ def stored_as(registry: str) -> str:
 
 
 def mark(user: str, password: str, salt: str) -> str:
-    """Return a digest that identifies an account without revealing its password.
-
-    :param salt: random, different in each note
-    """
+    """Return a digest that identifies an account without revealing its password. salt: random, different in each note."""
     return hashlib.pbkdf2_hmac("sha256", f"{user}:{password}".encode(), salt.encode(), ROUNDS).hex()
 
 
 def stored_account(config: Mapping[str, Any], registry: str) -> tuple[str, str] | None:
-    """Return user and password of Docker's account at a registry, both empty in a credential store; None without an account.
-
-    config: the content of Docker's config.json.
-    """
+    """Return user and password of Docker's account at a registry, empty in a credential store; None without one. config: of config.json."""
     auths = config.get("auths")
     entry = auths.get(stored_as(registry)) if isinstance(auths, Mapping) else None
     if not isinstance(entry, Mapping):
@@ -84,11 +78,7 @@ def stored_account(config: Mapping[str, Any], registry: str) -> tuple[str, str] 
 
 
 def is_noted(config: Mapping[str, Any], note: Mapping[str, Any], registry: str) -> bool:
-    """Tell whether Docker's account at a registry is the recorded one, as far as its settings show it.
-
-    :param note: C({user, salt, mark}) of that registry
-    :returns: true also for an account in a credential store, which is not read
-    """
+    """Tell whether Docker's account at a registry, or one in a credential store, is the recorded one. note: C({user, salt, mark})."""
     account = stored_account(config, registry)
     if account is None or account == ("", ""):
         return account is not None

@@ -56,11 +56,7 @@ def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deploymen
 
 
 def remove_rest(job: Deployment, weights: bool, fabric: bool) -> dict[str, Any]:
-    """Remove programs, folders and records after all rows.
-
-    :param fabric: whether the copies of replaced network files are removed
-    :returns: C(left) and C(freed_bytes) of the module
-    """
+    """Remove programs, folders and records after all rows; returns C(left) and C(freed_bytes). fabric: also copies of replaced network files."""
     reset = Reset(job, weights, fabric)
     reset.remove_programs()
     if weights:
@@ -128,10 +124,7 @@ class Reset:
                 self.note(path)
             elif why and not is_home:
                 self.left.append({"path": path, "why": why})
-        self._remove_caches()
-
-    def _remove_caches(self) -> None:
-        """Remove the folder of all caches if it is empty."""
+        # The folder of all caches goes if it is empty.
         if not CACHES.is_dir():
             return
         others = sorted(path.name for path in CACHES.iterdir() if str(path) not in self.job.removed)

@@ -94,15 +94,6 @@ def log_tail(settings: Settings) -> str:
     return "\n".join(f"  {line}" for line in lines[-LOG_LINES:]) or "  (its log is empty)"
 
 
-def process_start(pid: str) -> str | None:
-    """Return the start time of a process; None once it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in ("Z", "X") else fields[19]
-
-
 # --- ready --------------------------------------------------------------------------------------------------------
 
 
@@ -127,14 +118,14 @@ def wait_ready(settings: Settings, poll: float) -> None:
     unit, limit = settings["unit"], float(settings["deadline_seconds"])
     begun, reminded = time.monotonic(), 0.0
     pid = os.environ.get("MAINPID", "0")  # of docker run in the foreground, which systemd names
-    started = process_start(pid)
+    started = units.process_start(pid)
     while True:
         problem = health_problem(settings)
         waited = time.monotonic() - begun
         if problem is None:
             say(f"{unit}: ready after {waited:.0f} s at {settings['url']}")
             return
-        if pid != "0" and (started is None or process_start(pid) != started):
+        if pid != "0" and (started is None or units.process_start(pid) != started):
             log = log_tail(settings)
             raise Stop(f"{unit}: its container has ended before it was ready ({problem}). Its log:\n{log}")
         if waited >= limit:
@@ -320,10 +311,7 @@ def pull_events(settings: Settings, model: str) -> Iterator[dict[str, Any]]:
 
 
 def pull(settings: Settings, model: str, seconds: float) -> None:
-    """Have Ollama pull a model.
-
-    :raises Stop: if it fails
-    """
+    """Have Ollama pull a model. Raises Stop if it fails."""
     unit, begun, status = settings["unit"], time.monotonic(), None
     for event in pull_events(settings, model):
         if event.get("error"):

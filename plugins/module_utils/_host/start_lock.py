@@ -25,11 +25,7 @@ SYSTEMD_SECONDS = 30.0
 
 
 def acquire(run_dir: Path) -> IO[str]:
-    """Have the owner file for oneself until the returned file is closed; for moments only, never during a wait.
-
-    :param run_dir: folder of the lock; a program that may only read there can take it too
-    :raises OSError: if it cannot be read or made
-    """
+    """Have the owner file for oneself until the returned file is closed, never during a wait; reading its folder suffices. Raises OSError."""
     run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     stream = os.fdopen(os.open(run_dir / "start.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
     try:

@@ -16,10 +16,7 @@ NOT_ACTIVE = (3, 4)
 
 
 def act(run: Run, verb: str, names: Sequence[str], *options: str, allowed: Sequence[int] = (0,)) -> str:
-    """Run systemctl on units; returns the reason of its failure, empty if it worked or without units.
-
-    :param allowed: exit codes that are no failure
-    """
+    """Run systemctl on units; returns the reason of its failure, empty if it worked or without units. allowed: exit codes of success."""
     if not names:
         return ""
     rc, out, err = run(["systemctl", verb, *options, "--", *names])

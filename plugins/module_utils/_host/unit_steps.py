@@ -139,10 +139,7 @@ def _last_read(seen: Seen) -> float | None:
 
 
 def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str, float]) -> Steps:
-    """Return the steps for units whose files stay.
-
-    :param changed: see C(outdated); files that are about to be written count as written now
-    """
+    """Return the steps for units whose files stay. changed: see C(outdated); files that are about to be written count as written now."""
     todo = Steps()
     for unit in units:
         name, now = unit.name, seen[unit.name]

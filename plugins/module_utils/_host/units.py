@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from .._runtime import command
@@ -58,11 +60,7 @@ def read_properties(text: str) -> list[dict[str, str]]:
 
 
 def journal_command(unit: str, lines: int, output: str = "cat", invocation: str = "") -> list[str]:
-    """Return the call that prints the last lines of a unit, or of one start of it.
-
-    :param output: format of journalctl; C(cat) has neither times nor names
-    :param invocation: InvocationID of the start, empty for all starts
-    """
+    """Return the call that prints the last lines of a unit, or of one start of it (InvocationID). output: format of journalctl."""
     match = f"_SYSTEMD_INVOCATION_ID={invocation}" if invocation else f"--unit={unit}"
     return ["journalctl", "--no-pager", "--quiet", f"--output={output}", f"--lines={lines}", match]
 
@@ -116,6 +114,10 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
             raise command.unreadable("systemctl", text)
         if name in described:  # by its name and by a pattern
             continue
+        active_since = None
+        with contextlib.suppress(ValueError):
+            moment = datetime.strptime(values.get("ActiveEnterTimestamp", "").strip(), "%a %Y-%m-%d %H:%M:%S UTC")
+            active_since = moment.replace(tzinfo=timezone.utc).isoformat()
         entered = seconds_of(values, "ActiveEnterTimestampMonotonic")
         age = None if monotonic_now is None or entered is None else max(round(monotonic_now - entered), 0)
         described[name] = {
@@ -127,7 +129,7 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
             "result": values.get("Result", ""),
             "n_restarts": _count(values, "NRestarts") or 0,
             "enabled": state.startswith("enabled") if state else None,
-            "active_since": parse_time(values.get("ActiveEnterTimestamp", "")),
+            "active_since": active_since,
             "active_seconds": age,
             "main_pid": _count(values, "MainPID"),
             "queued": values.get("Job", "0") not in ("", "0"),
@@ -151,13 +153,13 @@ def seconds_of(values: Mapping[str, str], name: str) -> float | None:
     return None if microseconds is None else microseconds / 1e6
 
 
-def parse_time(text: str) -> str | None:
-    """Turn systemd's C(Fri 2026-11-20 12:00:00 UTC) into C(2026-11-20T12:00:00+00:00); None for anything else."""
+def process_start(pid: str) -> str | None:
+    """Return the start time of a live process, which distinguishes it from a later one of the same number; None for an ended one."""
     try:
-        moment = datetime.strptime(text.strip(), "%a %Y-%m-%d %H:%M:%S UTC")
-    except ValueError:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
         return None
-    return moment.replace(tzinfo=timezone.utc).isoformat()
+    return None if fields[0] in ("Z", "X") else fields[19]
 
 
 def comes_back(unit: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .._common.findings import Finding
@@ -56,9 +57,8 @@ def middle(row: Mapping[str, Any], figure: str) -> float | None:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the differences of deployment and workload, and the differences of the host."""
-    measured = _differ(DEPLOYED, old.get("conditions") or {}, new.get("conditions") or {})
-    measured += _differ(WORKLOAD, old.get("workload") or {}, new.get("workload") or {})
     before, now = old.get("conditions") or {}, new.get("conditions") or {}
+    measured = _differ(DEPLOYED, before, now) + _differ(WORKLOAD, old.get("workload") or {}, new.get("workload") or {})
     host = _differ(HOST, before, now)
     clock, clock_now = before.get("sm_clock_mhz"), now.get("sm_clock_mhz")
     if (clock is None) != (clock_now is None) or (clock and abs(clock_now - clock) > CLOCK_SHARE * clock):
@@ -104,10 +104,11 @@ def compare(
     :param speed: C(speed) of the planned service; measured rates above its ceiling are errors of the measurement
     """
     percent = settings["regression_percent"]
-    baseline = _baseline_of(previous)
+    baseline = (previous or {}).get("baseline")
+    baseline = baseline if isinstance(baseline, Mapping) and baseline.get("single") else {}
     measured, host = differences(baseline, new) if baseline else ([], [])
     decode = middle(headline(new), "decode_tokens_per_second")
-    disturbed = _is_disturbed(new)
+    disturbed = any(row.get("disturbed") for row in new["single"])
     impossible = _impossible(new, service, (speed or {}) if settings["ceiling"] else {})
     usable = decode is not None and not disturbed and not impossible
     fresh = usable and any((not baseline, measured, settings["rebaseline"]))
@@ -115,14 +116,17 @@ def compare(
     comparable = same_deployment and not host
     reference = _parts(new) if fresh else dict(baseline)
     old = middle(headline(reference), "decode_tokens_per_second")
-    findings = [*impossible, *_quality(new, service)]
+    findings = [*impossible, *_doubts(new, service)]
     if measured:
-        findings.append(_other_measurement(service, baseline, measured, usable))
+        message = f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}"
+        fix = "nothing, if that was meant: this measurement is the new baseline" if usable else ""
+        findings.append(_measured("bench.other", "info", message, fix, service))
     if host and same_deployment:
         findings.append(_other_conditions(service, decode, old, host, percent))
     if comparable:
         findings += _regressions(reference, new, service, percent)
-        _add_new_parts(reference, new)
+        # Parts that are measured for the first time.
+        reference.update({name: new[name] for name in PARTS if new.get(name) and not reference.get(name)})
     section = {
         "schema": SCHEMA,
         **_parts(new),
@@ -130,7 +134,7 @@ def compare(
         "disturbed": disturbed,
         "decode_tokens_per_second": decode,
         "baseline_decode_tokens_per_second": old,
-        "ratio": _ratio(decode, old) if comparable else None,
+        "ratio": round(decode / old, 4) if comparable and decode and old else None,
         "comparable": comparable,
         "differs": [*measured, *host],
         "baseline": reference,
@@ -138,31 +142,6 @@ def compare(
     if fresh:
         section.update(ratio=1.0, comparable=True, differs=[])
     return section, [finding.to_dict() for finding in findings]
-
-
-def _ratio(decode: float | None, old: float | None) -> float | None:
-    return round(decode / old, 4) if decode and old else None
-
-
-def _add_new_parts(baseline: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """Add the parts that are measured for the first time to the baseline."""
-    baseline.update({name: new[name] for name in PARTS if new.get(name) and not baseline.get(name)})
-
-
-def _is_disturbed(section: Mapping[str, Any]) -> bool:
-    return any(row.get("disturbed") for row in section["single"])
-
-
-def _baseline_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the baseline of an earlier section, empty without a usable one."""
-    baseline = (previous or {}).get("baseline")
-    return baseline if isinstance(baseline, Mapping) and baseline.get("single") else {}
-
-
-def _other_measurement(service: str, baseline: Mapping[str, Any], measured: Sequence[str], usable: bool) -> Finding:
-    message = f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}"
-    fix = "nothing, if that was meant: this measurement is the new baseline" if usable else ""
-    return _measured("bench.other", "info", service, message, fix)
 
 
 def _other_conditions(
@@ -173,53 +152,15 @@ def _other_conditions(
         f"decode of {service} is {_shown(decode)} tokens/s and was {_shown(old)}; the two are not comparable: "
         f"{'; '.join(host)}"
     )
-    fix = (
-        "restore the host and measure again; if the "
-        "change is intended, take a new baseline with spark_bench: {rebaseline: true}"
-    )
-    return _measured("bench.conditions", "warning" if worse else "info", service, message, fix)
+    fix = "restore the host and measure again; if the change is intended, take a new baseline with spark_bench: {rebaseline: true}"
+    return _measured("bench.conditions", "warning" if worse else "info", message, fix, service)
 
 
 def _parts(new: Mapping[str, Any]) -> dict[str, Any]:
     return {name: new.get(name) for name in ("at", "conditions", "workload", *PARTS)}
 
 
-def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
-    """Return the findings that make the figures themselves doubtful."""
-    findings: list[Finding] = []
-    rows = new["single"]
-    busy = [row for row in rows if row.get("disturbed")]
-    if busy:
-        message = (
-            f"other requests ran while {service} was measured ({', '.join(_at(row) for row in busy)}); its figures are compared "
-            "with nothing"
-        )
-        findings.append(
-            _measured("bench.disturbed", "warning", service, message, "measure again when the service is idle")
-        )
-    short = [row for row in rows if row.get("short")]
-    if short:
-        message = (
-            f"{service} ended answers before their {short[0].get('output_tokens_asked')} tokens ({', '.join(map(_at, short))}): "
-            "the server does not force their length"
-        )
-        fix = "compare only with figures of answers as short"
-        findings.append(_measured("bench.short", "info", service, message, fix))
-    cached = [row for row in rows if (row.get("cached_share") or 0) > 0.1]
-    if cached:
-        message = (
-            f"the prefix cache of {service} had {max(row['cached_share'] for row in cached):.0%} of a prompt ({', '.join(map(_at, cached))}): the "
-            "measured prefill rate is too high"
-        )
-        fix = (
-            "nothing for short prompts, most of which is the chat template; else look for a proxy that rewrites prompts"
-        )
-        findings.append(_measured("bench.cached", "info", service, message, fix))
-    return [*findings, *_check_rates(rows, service), *_check_load(new, service)]
-
-
-def _measured(rule: str, severity: str, service: str, message: str, fix: str) -> Finding:
-    return Finding(rule=rule, severity=severity, service=service, message=message, fix=fix, basis="measured")
+_measured = partial(Finding, basis="measured")
 
 
 def _impossible(new: Mapping[str, Any], service: str, speed: Mapping[str, Any]) -> list[Finding]:
@@ -233,8 +174,35 @@ def _impossible(new: Mapping[str, Any], service: str, speed: Mapping[str, Any]) 
         if reason:
             message = f"a measured rate of {service} at {requests} requests at once is impossible: {reason}; no figure is kept"
             fix = "compare the config of the plan with the one of the running model, and whether an answer came from a cache"
-            return [_measured("bench.impossible", "warning", service, message, fix)]
+            return [_measured("bench.impossible", "warning", message, fix, service)]
     return []
+
+
+def _doubts(new: Mapping[str, Any], service: str) -> Iterator[Finding]:
+    """Yield the findings that make the figures themselves doubtful."""
+    rows = new["single"]
+    busy, short = ([row for row in rows if row.get(key)] for key in ("disturbed", "short"))
+    cached = [row for row in rows if (row.get("cached_share") or 0) > 0.1]
+    if busy:
+        message = (
+            f"other requests ran while {service} was measured ({_at(*busy)}); its figures are compared with nothing"
+        )
+        yield _measured("bench.disturbed", "warning", message, "measure again when the service is idle", service)
+    if short:
+        message = (
+            f"{service} ended answers before their {short[0].get('output_tokens_asked')} tokens ({_at(*short)}): the server does not "
+            "force their length"
+        )
+        yield _measured("bench.short", "info", message, "compare only with figures of answers as short", service)
+    if cached:
+        share = max(row["cached_share"] for row in cached)
+        message = f"the prefix cache of {service} had {share:.0%} of a prompt ({_at(*cached)}): the measured prefill rate is too high"
+        fix = (
+            "nothing for short prompts, most of which is the chat template; else look for a proxy that rewrites prompts"
+        )
+        yield _measured("bench.cached", "info", message, fix, service)
+    yield from _check_rates(rows, service)
+    yield from _check_load(new, service)
 
 
 def _check_rates(rows: Sequence[Mapping[str, Any]], service: str) -> Iterator[Finding]:
@@ -242,41 +210,35 @@ def _check_rates(rows: Sequence[Mapping[str, Any]], service: str) -> Iterator[Fi
     for row in rows:
         rate = row.get("decode_tokens_per_second")
         if row.get("tokens_per_arrival") and row["tokens_per_arrival"] > 8:
-            message = (
-                f"answers of {service} came {row['tokens_per_arrival']:g} tokens at a time ({_at(row)}): its rates rest on few "
-                "moments"
-            )
+            message = f"answers of {service} came {row['tokens_per_arrival']:g} tokens at a time ({_at(row)}): its rates rest on few moments"
             fix = "a reasoning parser may buffer text; measure with thinking: false, or longer answers"
-            yield _measured("bench.coarse", "info", service, message, fix)
+            yield _measured("bench.coarse", "info", message, fix, service)
         if rate and rate["high"] - rate["low"] > NOISY_SHARE * rate["median"]:
             message = f"decode of {service} scatters from {rate['low']:g} to {rate['high']:g} tokens/s ({_at(row)})"
             fix = "see what else runs on the host; with a drafter the text decides, and more repeats help"
-            yield _measured("bench.noisy", "info", service, message, fix)
+            yield _measured("bench.noisy", "info", message, fix, service)
 
 
 def _check_load(new: Mapping[str, Any], service: str) -> Iterator[Finding]:
     """Yield doubts about the figures under load: requests that waited in the engine or failed."""
     most = new.get("max_num_seqs")
-    queued = [
-        row["concurrency"]
-        for row in new.get("concurrency") or []
-        if isinstance(most, int) and row["concurrency"] > most
-    ]
+    levels = [row["concurrency"] for row in new.get("concurrency") or []]
+    queued = [level for level in levels if isinstance(most, int) and level > most]
     if queued:
         message = (
             f"{service} was asked by {' and '.join(map(str, queued))} clients at once, but runs at most {most} requests "
             "(max-num-seqs): the others waited, and the time to their first token is mostly that"
         )
         fix = "compare up to that many, or raise max-num-seqs if the KV cache is large enough"
-        yield _measured("bench.queued", "info", service, message, fix)
+        yield _measured("bench.queued", "info", message, fix, service)
     failed = next((row for row in loads(new) if row.get("failed")), None)
     if failed:
         message = f"{service} did not answer {failed['failed']} of {failed['requests']} requests at {pace(failed)[0]}"
-        yield _measured("bench.failed", "warning", service, message, "see the unit's log")
+        yield _measured("bench.failed", "warning", message, "see the unit's log", service)
 
 
-def _at(row: Mapping[str, Any]) -> str:
-    return f"{row['prompt_tokens']} tokens"
+def _at(*rows: Mapping[str, Any]) -> str:
+    return ", ".join(f"{row['prompt_tokens']} tokens" for row in rows)
 
 
 def _regressions(baseline: Mapping[str, Any], new: Mapping[str, Any], service: str, percent: float) -> list[Finding]:
@@ -289,13 +251,9 @@ def _regressions(baseline: Mapping[str, Any], new: Mapping[str, Any], service: s
             f"{label} of {service} is {now:g} tokens/s; its baseline of {baseline.get('at')} is {old:g} "
             f"({1 - now / old:.0%} lower){'' if apart else ', and the repeats of both overlap'}"
         )
-        fix = "measure again with more repeats"
-        if apart:
-            fix = (
-                "check temperature and power of the GPU, swap in use, and what else runs on the host; image, arguments, "
-                "driver and clock are the same"
-            )
-        findings.append(_measured(rule, "warning" if apart else "info", service, message, fix))
+        cause = "check temperature and power of the GPU, swap in use, and what else runs on the host; image, arguments, driver and clock are the same"
+        severity, fix = ("warning", cause) if apart else ("info", "measure again with more repeats")
+        findings.append(_measured(rule, severity, message, fix, service))
     return findings
 
 
@@ -365,12 +323,18 @@ def published(
     :param sparks: how many serve it; figures of another number are left out
     """
     differs = ["prompts and answer length of the source are not known", *_differences_from_recipe(service, recipe)]
-    rows = [
-        _published_row(entry, section, differs)
-        for entry in expect
-        if entry.get("tokens_per_second") and entry.get("sparks", 1) == sparks and not entry.get("other_launch")
-        if entry.get("streams", 1) > 1 or not explain_impossible(service.get("speed") or {}, entry["tokens_per_second"])
-    ]
+    measured_rates = {row["concurrency"]: row["output_tokens_per_second"] for row in section.get("concurrency") or []}
+    measured_rates[1] = section.get("decode_tokens_per_second")
+    rows = []
+    for entry in expect:
+        rate, streams = entry.get("tokens_per_second"), entry.get("streams", 1)
+        if not rate or entry.get("sparks", 1) != sparks or entry.get("other_launch"):
+            continue
+        if streams == 1 and explain_impossible(service.get("speed") or {}, rate):
+            continue
+        measured = measured_rates.get(streams)
+        share = None if measured is None else round(measured / rate, 3)
+        rows.append({**entry, "streams": streams, "measured": measured, "share": share, "differs": differs})
     single = [row for row in rows if row["streams"] == 1]
     low = [row for row in single if row["share"] is not None and row["share"] < PUBLISHED_SHARE]
     if not low or len(low) != len(single):
@@ -384,14 +348,11 @@ def published(
         "check the clock and power of the GPU first (nvidia-smi: a unit capped by its power supply shows a few "
         "watts at a full clock), then the image"
     )
-    return rows, [_measured("bench.published", "warning", service["name"], message, fix).to_dict()]
+    return rows, [_measured("bench.published", "warning", message, fix, service["name"]).to_dict()]
 
 
 def predicted(speed: Mapping[str, Any], section: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the predicted figures of a service with the measured ones.
-
-    :returns: C({what, low, typical, high, measured, share, verdict}) each
-    """
+    """Return the predicted figures of a service with the measured ones, C({what, low, typical, high, measured, share, verdict}) each."""
     figures = [("decode, one stream", speed.get("one_stream"), middle(headline(section), "decode_tokens_per_second"))]
     by_streams = {**(speed.get("by_streams") or {}), str(speed.get("streams")): speed.get("all_streams")}
     for row in section.get("concurrency") or []:
@@ -423,19 +384,8 @@ def _differences_from_recipe(service: Mapping[str, Any], recipe: Mapping[str, An
     image = service["image"]["ref"]
     if refs and image != refs[0]:
         yield f"image {image}, the recipe's first is {refs[0]}"
-    launch_args, recipe_args = service.get("args") or {}, recipe.get("args") or {}
-    changed = [
-        name for name, value in sorted(recipe_args.items()) if value is not None and launch_args.get(name) != value
-    ]
+    args = service.get("args") or {}
+    recipe_args = sorted((recipe.get("args") or {}).items())
+    changed = [name for name, value in recipe_args if value is not None and args.get(name) != value]
     if changed:
         yield f"arguments {', '.join(changed)}"
-
-
-def _published_row(entry: Mapping[str, Any], section: Mapping[str, Any], differs: Sequence[str]) -> dict[str, Any]:
-    rate, streams = entry["tokens_per_second"], entry.get("streams", 1)
-    measured = section.get("decode_tokens_per_second")
-    if streams != 1:
-        levels = {row["concurrency"]: row["output_tokens_per_second"] for row in section.get("concurrency") or []}
-        measured = levels.get(streams)
-    share = None if measured is None else round(measured / rate, 3)
-    return {**entry, "streams": streams, "measured": measured, "share": share, "differs": differs}

@@ -20,23 +20,31 @@ FIGURES = (
 
 
 def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, str]]) -> str:
-    """Return the text that bench.yml prints: tables, published figures, findings, and services without measurement.
-
-    results: sections with C(where), C(published) and C(findings). refused: C({where, reason}).
-    """
+    """Return the text that bench.yml prints. results: sections with C(where), C(published) and C(findings). refused: C({where, reason})."""
     offline = [result for result in results if result.get("offline")]
     results = [result for result in results if not result.get("offline")]
     parts = [
-        _offline_table(offline),
+        _table(OFFLINE, [_offline_cells(result["where"], result["offline"]) for result in offline]),
         _answer_table(results, "single", "prompt"),
         _answer_table(results, "contents", "content"),
-        _prefix_table(results),
-        _load_table(results),
-        _predicted_table(results),
+        _table(PREFIX, [_prefix_cells(result) for result in results if result.get("prefix_cache")]),
+        _table(LOAD, [_load_cells(result["where"], row) for result in results for row in loads(result)]),
+        _table(
+            PREDICTED,
+            [_predicted_cells(result["where"], row) for result in results for row in _rows(result, "predicted")],
+        ),
         "\n".join(dict.fromkeys(note for result in results for note in _notes(result))),
         "\n".join(_finding_lines(results, refused)),
     ]
     return "\n\n".join(part for part in parts if part) or "no service to measure"
+
+
+OFFLINE = ("service", "requests", "prompt", "answer", "seconds", "requests/s", "all tok/s", "output tok/s")
+PREFIX = ("service", "shared prompt", "from the prefix cache", "TTFT s of the first", "TTFT s of others")
+LOAD = ("service", "requests come", "requests", "output tok/s", "per request", "TTFT ms p50/p95", "token ms p50/p95")
+PREDICTED = ("service", "tok/s", "predicted", "measured", "of the middle", "verdict")
+"""Headers of tables: of models without their server by C(vllm bench throughput), of requests that share a prefix, of requests under load, and of
+measured figures beside the predicted ones."""
 
 
 def _table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
@@ -56,12 +64,12 @@ def _ms(row: Mapping[str, Any], name: str) -> str:
     return "-" if not pair else f"{pair['median']:.1f} / {pair['p95']:.1f}"
 
 
-def _answer_table(results: Sequence[Mapping[str, Any]], part: str, label: str) -> str:
-    """Return the table of single requests: a row a prompt length, or a content of the answers.
+def _rows(section: Mapping[str, Any], part: str) -> Sequence[Mapping[str, Any]]:
+    return section.get(part) or []
 
-    :param results: sections with C(where), the displayed name of the service
-    :param part: C(single) or C(contents)
-    """
+
+def _answer_table(results: Sequence[Mapping[str, Any]], part: str, label: str) -> str:
+    """Return the table of single requests: a row a prompt length (C(single)), or a content of the answers (C(contents))."""
     drafted = any(row.get("tokens_per_step") for result in results for row in _rows(result, part))
     header = ["service", label, "answer", "TTFT s", "prefill tok/s", "decode tok/s", "spread", "token ms p50/p95"]
     header += ["drafts accepted", "tokens/step"] if drafted else []
@@ -70,29 +78,20 @@ def _answer_table(results: Sequence[Mapping[str, Any]], part: str, label: str) -
     for result in results:
         before = {row[key]: row for row in _rows(result.get("baseline") or {}, part)}
         for row in _rows(result, part):
-            decode = middle(row, "decode_tokens_per_second")
-            old = middle(before.get(row[key]) or {}, "decode_tokens_per_second")
+            rate, decode = row.get("decode_tokens_per_second"), middle(row, "decode_tokens_per_second")
             size = row.get("prompt_tokens_measured") if part == "single" else None
             draft = [_percent(row.get("draft_acceptance")), _figure(row.get("tokens_per_step"), 2)] if drafted else []
-            figures = [*_answer_figures(row), *draft, _against(result, decode, old)]
-            cells.append([result["where"], str(size or row[key]), *figures])
+            figures = [
+                str(row.get("output_tokens") or "-"),
+                _figure(middle(row, "ttft_seconds"), 2),
+                _figure(middle(row, "prefill_tokens_per_second"), 0),
+                _figure(decode),
+                "-" if not rate else f"{rate['low']:g}..{rate['high']:g}",
+                _ms(row, "inter_token_ms"),
+            ]
+            old = middle(before.get(row[key]) or {}, "decode_tokens_per_second")
+            cells.append([result["where"], str(size or row[key]), *figures, *draft, _against(result, decode, old)])
     return _table([*header, "baseline"], cells)
-
-
-def _rows(section: Mapping[str, Any], part: str) -> Sequence[Mapping[str, Any]]:
-    return section.get(part) or []
-
-
-def _answer_figures(row: Mapping[str, Any]) -> list[str]:
-    rate = row.get("decode_tokens_per_second")
-    return [
-        str(row.get("output_tokens") or "-"),
-        _figure(middle(row, "ttft_seconds"), 2),
-        _figure(middle(row, "prefill_tokens_per_second"), 0),
-        _figure(middle(row, "decode_tokens_per_second")),
-        "-" if not rate else f"{rate['low']:g}..{rate['high']:g}",
-        _ms(row, "inter_token_ms"),
-    ]
 
 
 def _against(result: Mapping[str, Any], now: float | None, old: float | None) -> str:
@@ -105,86 +104,34 @@ def _against(result: Mapping[str, Any], now: float | None, old: float | None) ->
     return f"{old:g} ({100 * (now / old - 1):+.1f} %)"
 
 
-def _load_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of requests under load."""
-    header = [
-        "service",
-        "requests come",
-        "requests",
-        "output tok/s",
-        "per request",
-        "TTFT ms p50/p95",
-        "token ms p50/p95",
+def _load_cells(where: str, row: Mapping[str, Any]) -> list[str]:
+    rate, at_once = row["output_tokens_per_second"], row.get("concurrency")
+    return [
+        where,
+        f"{at_once} at once" if at_once else f"{row['request_rate']:g} a second",
+        f"{row['requests']} ({row['failed']} failed)" if row["failed"] else str(row["requests"]),
+        _figure(rate),
+        _figure(rate / at_once if rate is not None and at_once else None),
+        _ms(row, "ttft_ms"),
+        _ms(row, "time_per_token_ms"),
     ]
-    cells = []
-    for result in results:
-        for row in loads(result):
-            rate, at_once = row["output_tokens_per_second"], row.get("concurrency")
-            failed = f" ({row['failed']} failed)" if row["failed"] else ""
-            cells.append(
-                [
-                    result["where"],
-                    f"{at_once} at once" if at_once else f"{row['request_rate']:g} a second",
-                    f"{row['requests']}{failed}",
-                    _figure(rate),
-                    _figure(rate / at_once if rate is not None and at_once else None),
-                    _ms(row, "ttft_ms"),
-                    _ms(row, "time_per_token_ms"),
-                ]
-            )
-    return _table(header, cells)
 
 
-def _predicted_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of measured figures beside the predicted ones."""
-    header = ["service", "tok/s", "predicted", "measured", "of the middle", "verdict"]
-    cells = [
-        [
-            result["where"],
-            row["what"],
-            f"{_figure(row['low'])}..{_figure(row['high'])}",
-            _figure(row["measured"]),
-            _percent(row["share"]),
-            row["verdict"],
-        ]
-        for result in results
-        for row in _rows(result, "predicted")
-    ]
-    return _table(header, cells)
+def _predicted_cells(where: str, row: Mapping[str, Any]) -> list[str]:
+    span = f"{_figure(row['low'])}..{_figure(row['high'])}"
+    return [where, row["what"], span, _figure(row["measured"]), _percent(row["share"]), row["verdict"]]
 
 
-def _prefix_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of requests that share a prefix: what the prefix cache saves them."""
-    header = ["service", "shared prompt", "from the prefix cache", "TTFT s of the first", "TTFT s of others"]
-    rows = [(result["where"], result["prefix_cache"]) for result in results if result.get("prefix_cache")]
-    cells = [
-        [
-            where,
-            str(row["prompt_tokens"]),
-            _percent(row.get("hit_rate"), "not counted"),
-            _figure(row.get("first_ttft_seconds"), 2),
-            _figure(middle(row, "ttft_seconds"), 2),
-        ]
-        for where, row in rows
-    ]
-    return _table(header, cells)
+def _prefix_cells(result: Mapping[str, Any]) -> list[str]:
+    row = result["prefix_cache"]
+    firsts = [_figure(row.get("first_ttft_seconds"), 2), _figure(middle(row, "ttft_seconds"), 2)]
+    return [result["where"], str(row["prompt_tokens"]), _percent(row.get("hit_rate"), "not counted"), *firsts]
 
 
-def _offline_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of models without their server, by C(vllm bench throughput)."""
-    header = ["service", "requests", "prompt", "answer", "seconds", "requests/s", "all tok/s", "output tok/s"]
-    cells = [
-        [
-            result["where"],
-            *(str(result["offline"][name]) for name in ("requests", "prompt_tokens", "output_tokens")),
-            _figure(result["offline"]["seconds"]),
-            _figure(result["offline"]["requests_per_second"], 2),
-            _figure(result["offline"]["tokens_per_second"]),
-            _figure(result["offline"]["output_tokens_per_second"]),
-        ]
-        for result in results
-    ]
-    return _table(header, cells)
+def _offline_cells(where: str, row: Mapping[str, Any]) -> list[str]:
+    counts = [str(row[name]) for name in ("requests", "prompt_tokens", "output_tokens")]
+    rates = [_figure(row[name]) for name in ("tokens_per_second", "output_tokens_per_second")]
+    return [where, *counts, _figure(row["seconds"]), _figure(row["requests_per_second"], 2), *rates]
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
@@ -227,50 +174,32 @@ def pair_rows(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]
             apart = of_a["high"] < of_b["low"] or of_b["high"] < of_a["low"]
         change = values[1] / values[0] - 1
         better = "" if apart is False or not change else "b" if (change > 0) == more_is_better else "a"
-        compared.append(
-            {
-                "what": label,
-                "a": values[0],
-                "b": values[1],
-                "change": round(change, 4),
-                "apart": apart,
-                "better": better,
-            }
-        )
+        row = {"what": label, "a": values[0], "b": values[1], "change": round(change, 4)}
+        compared.append({**row, "apart": apart, "better": better})
     return compared
 
 
 def _pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield the figures of both: label, value of a, value of b, whether more is better."""
-    yield from _single_pairs(a, b)
-    prefix_a, prefix_b = a.get("prefix_cache") or {}, b.get("prefix_cache") or {}
-    yield "TTFT s, shared prompt in the prefix cache", prefix_a.get("ttft_seconds"), prefix_b.get("ttft_seconds"), False
-    yield "prefix cache, share of the prompt", prefix_a.get("hit_rate"), prefix_b.get("hit_rate"), True
-    yield from _load_pairs(a, b)
-
-
-def _single_pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield the figures of single requests: by prompt length, then by content."""
-    rows_of_b = {row["prompt_tokens"]: row for row in b.get("single") or []}
-    for row in a.get("single") or []:
+    """Yield the figures of both, label, value of a, value of b, whether more is better: by prompt length, content, prefix and load."""
+    rows_of_b = {row["prompt_tokens"]: row for row in _rows(b, "single")}
+    for row in _rows(a, "single"):
         other = rows_of_b.get(row["prompt_tokens"]) or {}
         for key, words, more in FIGURES:
             yield f"{words}, prompt of {row['prompt_tokens']}", row.get(key), other.get(key), more
-    rows_of_b = {row["content"]: row for row in b.get("contents") or []}
-    for row in a.get("contents") or []:
+    rows_of_b = {row["content"]: row for row in _rows(b, "contents")}
+    for row in _rows(a, "contents"):
         other, key = rows_of_b.get(row["content"]) or {}, "decode_tokens_per_second"
         yield f"decode tok/s, {row['content']}", row.get(key), other.get(key), True
-
-
-def _load_pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield the figures of requests under load."""
-    loads = {pace(row): row for part in ("concurrency", "request_rates") for row in b.get(part) or []}
-    for part in ("concurrency", "request_rates"):
-        for row in a.get(part) or []:
-            other, key = loads.get(pace(row)) or {}, "output_tokens_per_second"
-            yield f"output tok/s, {pace(row)[0]}", row.get(key), other.get(key), True
-            firsts = [(entry.get("ttft_ms") or {}).get("median") for entry in (row, other)]
-            yield f"TTFT ms, {pace(row)[0]}", firsts[0], firsts[1], False
+    prefix, other = a.get("prefix_cache") or {}, b.get("prefix_cache") or {}
+    key = "ttft_seconds"
+    yield "TTFT s, shared prompt in the prefix cache", prefix.get(key), other.get(key), False
+    yield "prefix cache, share of the prompt", prefix.get("hit_rate"), other.get("hit_rate"), True
+    loads_of_b = {pace(row): row for row in loads(b)}
+    for row in loads(a):
+        other, key = loads_of_b.get(pace(row)) or {}, "output_tokens_per_second"
+        yield f"output tok/s, {pace(row)[0]}", row.get(key), other.get(key), True
+        firsts = [(entry.get("ttft_ms") or {}).get("median") for entry in (row, other)]
+        yield f"TTFT ms, {pace(row)[0]}", firsts[0], firsts[1], False
 
 
 def conditions(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
@@ -297,21 +226,15 @@ def pair_report(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) ->
     for a, b in pairs:
         cells = []
         for row in pair_rows(a, b):
-            verdict = {
-                "a": a["service"],
-                "b": b["service"],
-                "": "the repeats overlap" if row["apart"] is False else "equal",
-            }
+            equal = "the repeats overlap" if row["apart"] is False else "equal"
+            verdict = {"a": a["service"], "b": b["service"], "": equal}
             values = [f"{row[name]:,.2f}" if row[name] < 10 else f"{row[name]:,.1f}" for name in ("a", "b")]
             cells.append([row["what"], *values, f"{100 * row['change']:+.1f} %", verdict[row["better"]]])
         header = ["figure", f"a: {a['where']}", f"b: {b['where']}", "b to a", "better"]
         parts.append(tables.table(header, cells) if cells else f"{a['where']} and {b['where']}: no figure in common")
         parts += [f"not the same for both: {text}" for text in conditions(a, b)]
-        step = [headline(result).get("tokens_per_step") for result in (a, b)]
-        if step[0] is not None or step[1] is not None:
-            steps = [
-                f"{result['service']} {'no drafter' if value is None else f'{value:.2f}'}"
-                for result, value in zip((a, b), step)
-            ]
-            parts.append(f"tokens a step: {', '.join(steps)}")
+        steps = [(result["service"], headline(result).get("tokens_per_step")) for result in (a, b)]
+        if any(value is not None for _name, value in steps):
+            texts = [f"{name} {'no drafter' if value is None else f'{value:.2f}'}" for name, value in steps]
+            parts.append(f"tokens a step: {', '.join(texts)}")
     return "\n".join(parts)

@@ -209,10 +209,7 @@ def workloads(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[l
 
 
 def requests_in(rate: float, requests: int, seconds: float) -> int:
-    """Return the number of requests that begin within half of the remaining time, at least one.
-
-    :param rate: requests a second
-    """
+    """Return the number of requests that begin within half of the remaining time, at least one. rate: requests a second."""
     return max(1, min(requests, int(rate * seconds / 2)))
 
 
@@ -221,7 +218,6 @@ def dataset(workload: Workload, nonce: str) -> tuple[str, list[str]]:
 
     A prefix cache stores whole blocks by the hash of everything before them, so prompts that begin with a nonce share no
     block. Other prompts are of random tokens, which a drafter guesses badly: its rates are the rates of the contents.
-
     """
     prompt, answer = str(workload.prompt_tokens), str(workload.output_tokens)
     if workload.part == "contents":
@@ -258,8 +254,9 @@ def serve_options(
         options += ["--num-prompts", str(requests), "--max-concurrency", "1", "--save-detailed"]
     else:
         options += ["--num-prompts", str(workload.requests), "--num-warmups", str(workload.warmup)]
-        pace = ("--request-rate", f"{workload.rate:g}") if workload.rate else ("--max-concurrency", str(workload.level))
-        options += pace
+        options += (
+            ["--request-rate", f"{workload.rate:g}"] if workload.rate else ["--max-concurrency", str(workload.level)]
+        )
     if chat and thinking is not None:
         # Both spellings: templates know one of them and ignore the other.
         kwargs = {"enable_thinking": thinking, "thinking": thinking}
@@ -318,10 +315,7 @@ THROUGHPUT_SCRIPT = _SCRIPT.format(before="", program="throughput", options='--o
 
 
 def tokenizer(model: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
-    """Return C([folder in the hub cache, revision, name]) of a service's tokenizer; the first two empty for a path.
-
-    model: C(argument), C(repo), C(revision) and C(extra) of the plan.
-    """
+    """Return C([folder in the hub cache, revision, name]) of a tokenizer; the first two empty for a path. model: C(model) of the plan."""
     configured = args.get("tokenizer")
     name = str(configured or model["argument"])
     if name.startswith("/"):
@@ -337,20 +331,13 @@ def tokenizer(model: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
 def serve_command(
     container: str, wrapper: str, tokenizer_words: Sequence[str], seconds: int, text: str, options: Sequence[str]
 ) -> list[str]:
-    """Return the command that runs C(vllm bench serve) in a service's container.
-
-    :param wrapper: with-secrets, or empty without keys
-    :param text: of the dataset file, empty for none
-    """
+    """Return the call of C(vllm bench serve) in a service's container. wrapper: with-secrets, empty without keys. text: of the dataset, or empty."""
     inner = ["sh", "-c", SERVE_SCRIPT, "bench", str(seconds), *tokenizer_words, text, *options]
     return docker.exec_command(container, *([wrapper] if wrapper else []), *inner)
 
 
 def parse_output(rc: int, out: str, err: str, program: str) -> dict[str, Any]:
-    """Return the result that a script of C(vllm bench) printed.
-
-    :raises ValueError: with the reason, for a run without a result
-    """
+    """Return the result that a script of C(vllm bench) printed. Raises ValueError with the reason, for a run without a result."""
     if rc in (124, 137):
         raise ValueError(f"{program} did not end in time")
     _log, mark, text = out.partition(MARK + "\n")
@@ -415,23 +402,18 @@ def read_answers(result: Mapping[str, Any]) -> list[Answer | None]:
     columns: list[Any] = [result.get(name) for name in names]
     if not all(isinstance(column, list) for column in columns) or len({len(column) for column in columns}) != 1:
         raise _unreadable(", ".join(names))
-    return [None if error else _read_answer(*figures) for *figures, error in zip(*columns)]
-
-
-def _read_answer(prompt_tokens: Any, tokens: Any, ttft: Any, gaps: Any) -> Answer:
-    has_gaps = isinstance(gaps, list) and all(is_number(gap, 0, MOST_FIGURE) for gap in gaps)
-    if not (is_whole(prompt_tokens, 0) and is_whole(tokens, 0) and has_gaps):
-        raise _unreadable("input_lens, output_lens, itls")
-    if not is_number(ttft, 0, MOST_FIGURE) or ttft == 0:
-        raise _unreadable("ttfts")
-    return Answer(prompt_tokens, tokens, ttft, gaps)
+    answers = [None if error else Answer(*figures) for *figures, error in zip(*columns)]
+    for answer in filter(None, answers):
+        has_gaps = isinstance(answer.gaps, list) and all(is_number(gap, 0, MOST_FIGURE) for gap in answer.gaps)
+        if not (is_whole(answer.prompt_tokens, 0) and is_whole(answer.tokens, 0) and has_gaps):
+            raise _unreadable("input_lens, output_lens, itls")
+        if not is_number(answer.ttft, 0, MOST_FIGURE) or answer.ttft == 0:
+            raise _unreadable("ttfts")
+    return answers
 
 
 def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int | None, int]:
-    """Return the tokens of all prompts and of all answers of a run, including its warm-up.
-
-    :returns: both; the first is None if prompts were counted without the chat template, as C(sharegpt) counts them
-    """
+    """Return the tokens of all prompts and answers of a run with its warm-up; the first is None if counted without the chat template."""
     share = 1.0 if workload.single else 1 + workload.warmup / max(workload.requests, 1)
     prompts, answers = (_number(result, f"total_{name}_tokens") for name in ("input", "output"))
     unknown = workload.part == "contents" and api == "chat"
@@ -439,10 +421,7 @@ def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int
 
 
 def row(workload: Workload, result: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a run.
-
-    :raises ValueError: with the reason, if nothing was answered or figures make no sense
-    """
+    """Return the row of a run. Raises ValueError with the reason, if nothing was answered or figures make no sense."""
     check_completed(result)
     if not workload.single:
         return _load_row(workload, result, seen)
@@ -457,13 +436,12 @@ def row(workload: Workload, result: Mapping[str, Any], seen: Mapping[str, Any]) 
 
 
 def _single_row(target: int, asked: int, answers: Sequence[Answer], seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of one prompt length. The gaps of all answers are pooled.
-
-    :param target: requested tokens of the prompts
-    :param asked: requested tokens of the answers
-    :param answers: the counted ones, at least one
-    """
+    """Return the row of one prompt length. The gaps of all answers are pooled. target, asked: requested tokens of prompts and answers."""
     gaps = [1000 * gap for answer in answers for gap in answer.gaps]
+    inter_token = None
+    if len(gaps) > 1:  # interpolated linearly, as numpy and vLLM do
+        late = statistics.quantiles(gaps, n=20, method="inclusive")[-1]
+        inter_token = {"median": round(statistics.median(gaps), 2), "p95": round(late, 2)}
     tokens = sum(answer.tokens for answer in answers)
     return {
         "prompt_tokens": target,
@@ -474,7 +452,7 @@ def _single_row(target: int, asked: int, answers: Sequence[Answer], seen: Mappin
         "ttft_seconds": spread([answer.ttft for answer in answers]),
         "prefill_tokens_per_second": spread([answer.prompt_tokens / answer.ttft for answer in answers]),
         "decode_tokens_per_second": spread([answer.decode_rate for answer in answers]),
-        "inter_token_ms": _quantiles(gaps),
+        "inter_token_ms": inter_token,
         "tokens_per_arrival": round(tokens / (len(gaps) + len(answers)), 2),
         "short": sum(answer.tokens < asked for answer in answers),
         "disturbed": int(bool(seen.get("disturbed"))),
@@ -506,12 +484,10 @@ def _load_row(workload: Workload, result: Mapping[str, Any], seen: Mapping[str, 
     duration, rate = _number(result, "duration"), _number(result, "output_throughput")
 
     def pair(name: str) -> dict[str, float] | None:
-        if result.get(f"median_{name}_ms") is None or result.get(f"p95_{name}_ms") is None:
+        keys = {"median": f"median_{name}_ms", "p95": f"p95_{name}_ms"}
+        if any(result.get(key) is None for key in keys.values()):
             return None
-        return {
-            "median": round(_number(result, f"median_{name}_ms"), 2),
-            "p95": round(_number(result, f"p95_{name}_ms"), 2),
-        }
+        return {part: round(_number(result, key), 2) for part, key in keys.items()}
 
     return {
         **({"request_rate": workload.rate} if workload.rate else {"concurrency": workload.level}),
@@ -541,17 +517,9 @@ def spread(values: Sequence[float | None]) -> dict[str, float] | None:
     }
 
 
-def significant(value: float, digits: int = 4) -> float:
-    """Round to so many digits that mean something."""
-    return float(f"{value:.{digits}g}")
-
-
-def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
-    """Return median and 95th percentile, interpolated linearly as numpy and vLLM do; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    late = statistics.quantiles(values, n=20, method="inclusive")[-1]
-    return {"median": round(statistics.median(values), 2), "p95": round(late, 2)}
+def significant(value: float) -> float:
+    """Round to four digits that mean something."""
+    return float(f"{value:.4g}")
 
 
 def _median(values: Sequence[Any]) -> float | int | None:
@@ -581,11 +549,7 @@ COUNTERS = {
 
 def counters(text: str) -> dict[str, float | None]:
     """Read /metrics; each of C(COUNTERS), summed over engines, or None."""
-    samples = metrics.samples(text)
-    return {
-        name: next((sum(samples[metric]) for metric in metric_names if metric in samples), None)
-        for name, metric_names in COUNTERS.items()
-    }
+    return metrics.sums(text, COUNTERS)
 
 
 def compare_counters(

@@ -39,18 +39,9 @@ def containers_of(name: str, container: str, containers: list[dict[str, Any]]) -
 
 
 def read_logs(view: HostView, containers: list[str], until: str | None) -> tuple[list[str], str]:
-    """Read the start-up lines of all containers of a service.
-
-    :param until: when the unit was active, as ISO 8601, None to read all
-    :returns: lines, and the reason why one of the logs is missing, or an empty text
-    """
-    lines: list[str] = []
-    reasons = []
-    for container in containers:
-        container_lines, reason = read_log(view, container, until)
-        lines += container_lines
-        reasons += [reason] if reason else []
-    return lines, "; ".join(reasons)
+    """Read the start-up lines of all containers of a service. until: as for C(read_log). Returns lines, and the reasons for missing logs."""
+    logs = [read_log(view, container, until) for container in containers]
+    return [line for lines, _reason in logs for line in lines], "; ".join(reason for _lines, reason in logs if reason)
 
 
 def read_session(run_dir: Path, service: str) -> tuple[list[str], str]:

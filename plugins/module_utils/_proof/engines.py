@@ -51,11 +51,6 @@ class Engine:
         """Whether its ranks work in containers of Ray."""
         return (self.cluster or {}).get("executor") == "ray"
 
-    @property
-    def main_container(self) -> str:
-        """The container in which the rank of this host works."""
-        return ray_names.container_name(self.container) if self.under_ray and self.rank else self.container
-
 
 @dataclass(frozen=True)
 class Looked:
@@ -110,14 +105,17 @@ def look(
 ) -> tuple[dict[str, Looked], residency.Term, list[Finding]]:
     """Compare all engines of a host with their plan.
 
-    :param os_reserve_gib: reserve of the plan for everything but services, GiB, None if unknown
+    :param os_reserve_gib: reserve of the plan for everything but services, None if unknown
     :param timeout: seconds for each C(/metrics)
     :returns: the services by name, the term of everything else, and all findings, of the host and then of each service
     """
     active_since = engine_logs.read_units(view, [service.unit for service in services])
     containers = view.containers()
     gpu = view.gpu(containers)
-    held_gib_of = gpu_memory(gpu)
+    held_mib: dict[str, float] = {}
+    for process in (gpu or {}).get("processes", []):
+        if process["container"] and process["used_mib"] is not None:
+            held_mib[process["container"]] = held_mib.get(process["container"], 0.0) + process["used_mib"]
 
     results: dict[str, Looked] = {}
     uses: list[residency.HostUse] = []
@@ -125,13 +123,15 @@ def look(
         names = engine_logs.containers_of(service.name, service.container, containers)
         lines, reason = engine_logs.read_logs(view, names, active_since.get(service.unit))
         if not names:
-            reason = f"the container {service.main_container} is not running"
+            works_in_ray = service.under_ray and service.rank
+            container = ray_names.container_name(service.container) if works_in_ray else service.container
+            reason = f"the container {container} is not running"
         workers: list[str] = []
         if service.under_ray and names:
             workers, missing = engine_logs.read_session(run_dir, service.name)
             reason = reason or missing
-        sizes = [held_gib_of[name] for name in held_gib_of.keys() & {*names}]
-        use = read_record(run_dir, service.unit, round(sum(sizes), 2) if sizes else None)
+        sizes = [size for name, size in held_mib.items() if name in names]
+        use = read_record(run_dir, service.unit, round(sum(sizes) / 1024, 2) if sizes else None)
         counted, silent = read_metrics(service, timeout)
         log, terms, of_memory = compare_memory(service, lines, workers, use, reason)
         runs, checks, of_path = compare_path(service, workers + lines, counted, reason, silent)
@@ -156,11 +156,7 @@ def look(
 def compare_memory(
     service: Engine, lines: list[str], workers: list[str], use: residency.HostUse, reason: str
 ) -> tuple[residency.StartLog, dict[str, residency.Term], list[Finding]]:
-    """Compare what a service took with its plan.
-
-    :param workers: those that Ray's workers of this host wrote
-    :param reason: why its log is not whole, or an empty text
-    """
+    """Compare what a service took with its plan. workers: lines of Ray's workers of this host. reason: why its log is not whole, or empty."""
     log = residency.parse_log(lines, workers)
     terms, findings = residency.compare(service.name, service.memory, log, use, service.rank)
     if not log.complete(service.rank):
@@ -176,8 +172,7 @@ def compare_path(
 ) -> tuple[fast_path.Running, dict[str, fast_path.Check], list[Finding]]:
     """Compare the kernels, graphs and drafts of a service with the expected ones.
 
-    :param reason: why its log is not whole, or an empty text
-    :param silent: why nothing was counted, or an empty text
+    reason: why its log is not whole, silent: why nothing was counted, or empty texts.
     """
     runs = fast_path.parse_log(lines)
     checks, findings = fast_path.compare(service.name, service.fast_path, runs, counted, service.rank)
@@ -189,20 +184,8 @@ def compare_path(
     return runs, checks, findings
 
 
-def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
-    """GPU memory of the processes of each container, GiB; without those that nvidia-smi says nothing of."""
-    held: dict[str, float] = {}
-    for process in (gpu or {}).get("processes", []):
-        if process["container"] and process["used_mib"] is not None:
-            held[process["container"]] = held.get(process["container"], 0.0) + process["used_mib"] / 1024
-    return {name: round(gib, 2) for name, gib in held.items()}
-
-
 def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.HostUse:
-    """Read what the helper of the units noted at the start of a unit.
-
-    :param gpu_gib: GPU memory that the unit holds, GiB, None if unknown
-    """
+    """Read what the helper of the units noted at the start of a unit. gpu_gib: GPU memory that the unit holds, None if unknown."""
     try:
         record = parse_json((run_dir / "starts" / f"{unit}.json").read_text(encoding="utf-8"), f"{unit}.json")
     except FileNotFoundError:

@@ -131,24 +131,22 @@ class _Words:
 
 def clean_lines(text: str) -> list[str]:
     """Return the lines of a log without escape sequences, control characters and the prefixes of other programs; long lines are cut."""
-    lines = []
-    raw_lines = re.split(r"\r\n|\n|\r", text)
-    if len(raw_lines) > MOST_LINES:
-        raw_lines = [*raw_lines[:FIRST_LINES], *raw_lines[FIRST_LINES - MOST_LINES :]]
-    for line in raw_lines:
-        line = _CONTROLS.sub("", _ESCAPES.sub("", line[: 2 * LONGEST_LINE]))[:LONGEST_LINE]
-        lines.append(_OUTER.sub("", line, count=1))
-    return lines
+    lines = re.split(r"\r\n|\n|\r", text)
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:FIRST_LINES], *lines[FIRST_LINES - MOST_LINES :]]
+    plain = (_CONTROLS.sub("", _ESCAPES.sub("", line[: 2 * LONGEST_LINE]))[:LONGEST_LINE] for line in lines)
+    return [_OUTER.sub("", line, count=1) for line in plain]
 
 
 def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanation:
-    """Explain the newest start in a log.
-
-    :param redactor: knows secret values of the host; tokens and keys of a known form are taken out without it, too
-    """
+    """Explain the newest start in a log. redactor: knows secret values of the host; known forms of keys are taken out without it, too."""
     cleaned = clean_lines("\n".join(lines))
     log = start_stages.newest_start(cleaned)
-    version = _version_of(cleaned)  # vLLM prints its version above the line that newest_start begins with
+    # vLLM prints its version above the line that newest_start begins with; builds of forks have none (0.1.dev...).
+    named = (next(filter(None, match.groups())) for line in reversed(cleaned) if (match := _VERSION.search(line)))
+    version = next(
+        (known for known in map(versions.parse_version, named) if known and known.release >= (0, 2, 0)), None
+    )
     stage = start_stages.stage_of(log)
     last_words = list(_last_words(log))
     answer = _answer(last_words, log, version, stage)
@@ -198,9 +196,10 @@ def _answer(
 
 def _specific_answer(words: _Words, version: versions.Version | None) -> _Answer | None:
     """Return the row, or else the first specific sign, that last words match."""
-    row = _row_of(words.text, version)
-    if row is not None:
-        return row, words, _row_texts(row, version)
+    for row in known_failures.ROWS:
+        symptom = row.get("symptom")
+        if symptom and not row.get("last") and re.search(symptom, words.text) and _row_fits(row, version):
+            return row, words, _row_texts(row, version)
     for sign in SIGNS:
         match = None if sign.generic or sign.waits else sign.pattern.search(words.text)
         if match is None and sign.id == "compile_cache":
@@ -238,15 +237,6 @@ def _by_line(log: Sequence[str], version: versions.Version | None) -> _Answer | 
             match = sign.pattern.search(line)
             if match is not None:
                 return sign, None, _sign_texts(sign, match)
-    return None
-
-
-def _row_of(text: str, version: versions.Version | None) -> Mapping[str, Any] | None:
-    """Return the row of reported failures whose symptom a text has."""
-    for row in known_failures.ROWS:
-        symptom = row.get("symptom")
-        if symptom and not row.get("last") and re.search(symptom, text) and _row_fits(row, version):
-            return row
     return None
 
 
@@ -290,21 +280,6 @@ def _no_answer(words: _Words | None, stage: str, has_engine: bool) -> tuple[str,
     return f"unknown: the log ends in the stage {stage} without an error; the engine may still be at work", "", UNKNOWN
 
 
-def _version_of(log: Sequence[str]) -> versions.Version | None:
-    """Return the version of vLLM that a log names last; None for builds of forks (0.1.dev...)."""
-    for line in reversed(log):
-        match = _VERSION.search(line)
-        version = versions.parse_version(next(filter(None, match.groups()))) if match else None
-        if version is not None and version.release >= (0, 2, 0):
-            return version
-    return None
-
-
-def error_of(lines: Iterable[str]) -> str:
-    """Return the last words of the newest start in a log, in the words of the program; empty for a log without any."""
-    return explain(lines).error
-
-
 def _last_words(log: Sequence[str]) -> Iterator[_Words]:
     """Yield the last words of each process in a log, in their order.
 
@@ -323,7 +298,10 @@ def _last_words(log: Sequence[str]) -> Iterator[_Words]:
         kind = _kind_of_line(text, is_mention, inside)
         if inside and kind != "exception":
             traceback = [*traceback[-60:], text]
-            frame = _frame_in_vllm(text) or frame
+            match = _FRAME.match(text)
+            package = _PACKAGE.match(match["path"]) if match else None
+            if match and package:
+                frame = f"{package['inside'] or package['source']}, {match['function']}"
         if not kind:
             continue
         if kind != "exception" or not is_mentioned:
@@ -350,13 +328,6 @@ def _kind_of_line(text: str, is_mention: bool, inside: bool) -> str:
     if not is_mention and _LAST_WORDS.search(text):
         return "words"
     return "warning" if _WARNINGS.search(text) else ""
-
-
-def _frame_in_vllm(text: str) -> str:
-    """Return file and function of a frame inside vLLM, empty for another package's or another line."""
-    frame = _FRAME.match(text)
-    package = _PACKAGE.match(frame["path"]) if frame else None
-    return f"{package['inside'] or package['source']}, {frame['function']}" if frame and package else ""
 
 
 def _further_lines(lines: Sequence[str], first: str) -> Iterator[str]:

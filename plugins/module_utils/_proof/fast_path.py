@@ -149,7 +149,7 @@ class Running:
 def parse_log(lines: Sequence[str]) -> Running:
     """Read the start-up lines of one engine; lines of other kinds and of other hosts are skipped."""
     running = Running()
-    captured = backend_given = False
+    captured = given = False
     for coloured in lines:
         line = _COLOUR.sub("", coloured)
         if _ELSEWHERE.search(line):
@@ -161,38 +161,18 @@ def parse_log(lines: Sequence[str]) -> Running:
             continue
         _read_kernels(running, line)
         _read_scheduling(running, line)
-        backend_given = backend_given or bool(_GIVEN.search(line))
-        _read_graphs(running, line)
+        given = given or bool(_GIVEN.search(line))
         if _CPU.search(line):
             running.device = "cpu"
         captured = captured or bool(_GRAPHS_DONE.search(line))
     if captured and running.graphs in (None, "NONE"):
         running.graphs = "captured"
     # The batch is printed between the arguments and the configuration; if both are printed without it, it is the default.
-    if (
-        backend_given
-        and running.max_num_batched_tokens is None
-        and running.chunked_prefill
-        and _is_silent(running.version)
-    ):
+    parts = re.match(r"(\d+)\.(\d+)", running.version or "")
+    is_silent = parts is not None and (int(parts[1]), int(parts[2])) >= _SILENT_SINCE
+    if given and is_silent and running.max_num_batched_tokens is None and running.chunked_prefill:
         running.max_num_batched_tokens = SILENT_BATCH
     return running
-
-
-def _read_graphs(running: Running, line: str) -> None:
-    """Read the mode of CUDA graphs, and the signs of slow paths."""
-    running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
-    match = _GRAPH_MODE.search(line)
-    if match:
-        running.graphs = match["mode"] or match["set"]
-    if _EAGER.search(line):
-        running.graphs = "NONE"
-
-
-def _is_silent(version: str | None) -> bool:
-    """Whether a release does not print its default batch."""
-    parts = re.match(r"(\d+)\.(\d+)", version or "")
-    return parts is not None and (int(parts[1]), int(parts[2])) >= _SILENT_SINCE
 
 
 _FORMATS = ("nvfp4", "mxfp4", "mxfp8", "fp8", "w4a8", "int8", "wna16", "gptq", "awq")
@@ -201,9 +181,7 @@ _FORMATS = ("nvfp4", "mxfp4", "mxfp8", "fp8", "w4a8", "int8", "wna16", "gptq", "
 def _format(name: str) -> str:
     """Return the format of weights in a name, which may be a class: C(ModelOptFp8LinearMethod) is C(fp8)."""
     lower = name.lower()
-    return next(
-        (weight_format for weight_format in _FORMATS if weight_format in lower), lower.removesuffix("linearmethod")
-    )
+    return next((known for known in _FORMATS if known in lower), lower.removesuffix("linearmethod"))
 
 
 def _read_kernels(running: Running, line: str) -> None:
@@ -215,11 +193,8 @@ def _read_kernels(running: Running, line: str) -> None:
     for patterns, kernels in ((_MOE, running.moe), (_LINEAR, running.linear)):
         match = next((match for pattern in patterns if (match := pattern.search(line))), None)
         if match:
-            named = match["format"]
-            entry = {
-                "name": kernel(match["name"]),
-                "format": _format(named) if kernels is running.linear else named.lower(),
-            }
+            weights = _format(match["format"]) if kernels is running.linear else match["format"].lower()
+            entry = {"name": kernel(match["name"]), "format": weights}
             if entry not in kernels:
                 kernels.append(entry)
             if entry["format"] in ("nvfp4", "mxfp4") and is_weight_only(match["name"]):
@@ -232,7 +207,7 @@ def _read_kernels(running: Running, line: str) -> None:
 
 
 def _read_scheduling(running: Running, line: str) -> None:
-    """Read whether scheduling is asynchronous, and the most tokens of a step."""
+    """Read whether scheduling is asynchronous, the most tokens of a step, the mode of CUDA graphs, and the signs of slow paths."""
     match = _ASYNC.search(line)
     if match:
         running.async_scheduling = match[1] == "enabled"
@@ -242,6 +217,12 @@ def _read_scheduling(running: Running, line: str) -> None:
     match = _BATCH.search(line) or (_GIVEN.search(line) and _GIVEN_BATCH.search(line))
     if match:
         running.max_num_batched_tokens = int(match[1])
+    running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
+    match = _GRAPH_MODE.search(line)
+    if match:
+        running.graphs = match["mode"] or match["set"]
+    if _EAGER.search(line):
+        running.graphs = "NONE"
 
 
 def _read_config(running: Running, config: str) -> None:
@@ -283,10 +264,7 @@ _COUNTERS = {
 
 @dataclass
 class Counted:
-    """What /metrics says since the start of the engine.
-
-    acceptance: accepted of drafted tokens. accepted_length: tokens a step, the model's own included.
-    """
+    """What /metrics says since the engine's start. acceptance: accepted of drafted tokens. accepted_length: tokens a step, with the model's own."""
 
     drafts: int | None = None
     drafted: int | None = None
@@ -346,46 +324,218 @@ def compare(
     :param expected: C(fast_path) of the service in the plan
     :param rank: of the service on this host; only rank 0 counts
     """
-    checks: dict[str, Check] = {}
-    findings: list[Finding] = []
+    comparison = _Comparison(service, expected, runs, counted)
+    comparison.kernels()
+    comparison.graphs()
+    comparison.settings()
+    comparison.draft()
+    comparison.acceptance(rank)
+    comparison.slow_paths()
+    return comparison.checks, comparison.findings
 
-    def off(name: str, message: str, fix: str, severity: str = "warning", source: str = PACKAGES) -> None:
-        findings.append(
-            Finding(
-                rule=f"fast_path.{name}",
-                severity=severity,
-                service=service,
-                message=message,
-                fix=fix,
-                source=source,
-                basis="measured",
-            )
-        )
 
-    on_cpu = runs.device == "cpu"
-    for key, kind in KERNELS.items():
-        kernel_plan = expected.get(key) or {}
-        names = _names(key, runs, str(kernel_plan.get("format") or ""))
-        check = checks[key] = _judge(kernel_plan.get("any_of"), names, ON_CPU if on_cpu else "")
+class _Comparison:
+    """The checks of one engine by name, and the findings about it; a method for each subject."""
+
+    def __init__(self, service: str, expected: Mapping[str, Any], runs: Running, counted: Counted) -> None:
+        self.service, self.expected, self.runs, self.counted = service, expected, runs, counted
+        self.checks: dict[str, Check] = {}
+        self.findings: list[Finding] = []
+        self.on_cpu = runs.device == "cpu"
+
+    def off(self, name: str, message: str, fix: str, severity: str = "warning", source: str = PACKAGES) -> None:
+        """Add a finding. name: its id without C(fast_path.)."""
+        rule = f"fast_path.{name}"
+        self.findings.append(Finding(rule, severity, message, fix, self.service, source=source, basis="measured"))
+
+    def kernels(self) -> None:
+        """Compare the kernels of attention, experts and linear layers."""
+        for key, kind in KERNELS.items():
+            planned = self.expected.get(key) or {}
+            names = _names(key, self.runs, str(planned.get("format") or ""))
+            check = self.checks[key] = Check(planned.get("any_of"), names or None)
+            if self.on_cpu or not names:
+                check.reason = ON_CPU if self.on_cpu else NOT_SAID
+            elif not check.expected:
+                check.verdict = "not_asked"
+            else:
+                # An option names a backend; its kernel for 16-bit activations has another name.
+                backends = {name.removesuffix(W4A16) for name in names}
+                check.verdict = "ok" if set(check.expected) & {*names, *backends} else "off"
+            if check.verdict == "off":
+                message = (
+                    f"{self.service} runs its {kind} on {_or(names)}, not on {_or(check.expected)}; {planned['why']}."
+                )
+                self.off(
+                    key, message, _kernel_fix(key, planned, names), "error" if planned.get("required") else "warning"
+                )
+
+    def graphs(self) -> None:
+        """Compare whether CUDA graphs are used."""
+        is_eager, graphs = self.expected.get("eager"), self.runs.graphs
+        check = self.checks["cuda_graphs"] = Check("NONE" if is_eager else "graphs", graphs)
+        if self.on_cpu or graphs is None:
+            check.reason = ON_CPU if self.on_cpu else NOT_SAID
+            return
+        check.verdict = "ok" if is_eager or graphs != "NONE" else "off"
         if check.verdict == "off":
-            off(
-                key,
-                f"{service} runs its {kind} on {_or(names)}, not on {_or(kernel_plan['any_of'])}; {kernel_plan['why']}.",
-                _kernel_fix(key, kernel_plan, names),
-                "error" if kernel_plan.get("required") else "warning",
+            self.off(
+                "cuda_graphs",
+                f"{self.service} runs without CUDA graphs, though nothing asks for that: every token is slower.",
+                "Look for cudagraph_mode=NONE and its reason in the start-up lines; it is usually an attention backend without graphs. Remove "
+                "attention-backend, or set a cudagraph_mode in compilation-config that it supports.",
+                source=GUIDE,
             )
-    _compare_graphs(service, expected, runs, checks, off)
-    _compare_plain(service, expected, runs, counted, checks, off)
-    _compare_draft(service, expected, runs, counted, rank, checks, off)
-    kernels_off = {key for key in KERNELS if checks[key].verdict == "off"}
-    _report_slow(service, runs, _unasked_weight_only(expected, runs, kernels_off), on_cpu, off)
-    return checks, findings
+
+    def settings(self) -> None:
+        """Compare switches and single figures."""
+        runs, counted = self.runs, self.counted
+        actual_values: dict[str, Any] = {
+            "prefix_caching": runs.prefix_caching if counted.prefix_caching is None else counted.prefix_caching,
+            **{name: getattr(runs, name) for name in ("async_scheduling", "max_num_batched_tokens", "kv_cache_dtype")},
+        }
+        for name, actual in actual_values.items():
+            planned = self.expected.get(name)
+            check = self.checks[name] = Check(planned, actual)
+            if actual is None:
+                check.reason = NOT_SAID
+            elif planned is None:
+                check.verdict = "not_asked"
+            else:
+                check.verdict = "ok" if _same(planned, actual) else "off"
+            if check.verdict == "off":
+                reason = f" ({runs.async_reason})" if name == "async_scheduling" and runs.async_reason else ""
+                option, fix = _SETTINGS[name]
+                words = f"{_word(actual)}, not {_word(planned)}"
+                self.off(name, f"{option} of {self.service} is {words} as asked for{reason}.", fix)
+
+    @property
+    def drafter(self) -> str:
+        """The planned method of speculative decoding, C(some) for an unknown one, empty without."""
+        draft = self.expected.get("draft") or {}
+        return str(draft.get("method") or "") or ("some" if draft else "")
+
+    def draft(self) -> None:
+        """Compare the method of speculative decoding."""
+        planned, method = self.drafter, self.runs.draft_method
+        check = self.checks["draft"] = Check(planned or "none", method)
+        if method is None:
+            check.reason = NOT_SAID
+        elif not planned:
+            check.verdict = "not_asked"
+        elif method == "none":
+            check.verdict = "off"
+            message = f"{self.service} drafts nothing, though speculative-config asks for {planned}."
+            self.off("draft", message, "See that the option is in the running command; run site.yml if it is not.")
+        elif planned == "mtp" and method == "draft_model":
+            check.verdict = "off"
+            message = (
+                f"{self.service} runs its MTP drafter as an ordinary draft model: this vLLM does not know that drafter."
+            )
+            self.off("draft", message, "Use a vLLM that knows it (Gemma 4: 0.21.0 or newer).", source=GUIDE)
+        else:
+            check.verdict = "ok"  # vLLM renames methods, as mtp to qwen3_5_mtp
+
+    def acceptance(self, rank: int) -> None:
+        """Compare the share of accepted drafted tokens with the recipe's, or with the share below which drafting is useless."""
+        floor, planned, counted = self.expected.get("min_acceptance") or {}, self.drafter, self.counted
+        share, drafted = counted.acceptance or 0.0, counted.drafted or 0
+        check = self.checks["acceptance"] = Check(floor.get("share"), counted.acceptance)
+        if not planned:
+            check.verdict, check.expected = "not_asked", None
+        elif rank:
+            check.reason = "only the first rank counts drafts"
+        elif counted.acceptance is None or drafted < FEW_DRAFTED:
+            check.reason = f"{drafted} drafted tokens are too few to judge"
+        elif floor and share < floor["share"]:
+            check.verdict = "off"
+            self.off(
+                "acceptance",
+                f"{share:.0%} of the drafted tokens of {self.service} are accepted ({counted.accepted_length:g} tokens "
+                f"a step, {drafted} drafted); {floor['share']:.0%} are expected; {floor['why']}.",
+                "See that drafter and model belong together (same release, same quantisation family) and that "
+                "num_speculative_tokens is not too high; text that is hard to guess accepts less.",
+                "error" if floor.get("required") else "warning",
+                GUIDE,
+            )
+        elif not floor and drafted >= MANY_DRAFTED and share < USELESS_ACCEPTANCE:
+            check.verdict = "off"
+            self.off(
+                "acceptance",
+                f"{share:.1%} of {drafted} drafted tokens of {self.service} were accepted: drafting costs more than it brings.",
+                "Take speculative-config out, or use a drafter that was trained for this model; ngram helps only where the "
+                "output repeats the input.",
+                "info" if planned in ("ngram", "ngram_gpu", "suffix") else "warning",
+                GUIDE,
+            )
+        else:
+            check.verdict = "ok" if floor else "not_asked"
+
+    def slow_paths(self) -> None:
+        """Report the slow paths that no other check has reported."""
+        service, runs = self.service, self.runs
+        reported = {key for key in KERNELS if self.checks[key].verdict == "off"}
+        weight_only = _unasked_weight_only(self.expected, runs, reported)
+        if "emulation" in runs.slow:
+            self.off(
+                "emulation",
+                f"{service} computes with emulated kernels: right, and far slower than any other.",
+                "Look for the reasons in the same line of its start-up lines; use an image with FlashInfer or Marlin kernels for "
+                "sm_121 (CUDA 13).",
+            )
+        if weight_only and not self.on_cpu:
+            self.off(
+                "fp4_weight_only",
+                f"{service} runs its {weight_only} with weight-only FP4: weights are unpacked and computed in 16 bits, so prompts are read "
+                "slower than with FP4 kernels.",
+                "Nothing, if the checkpoint has 16-bit activations (W4A16), or if you want this: set moe-backend or linear-backend to marlin. Else "
+                "use an image with CUDA 13 and vLLM 0.20.0 or newer, whose FP4 kernels load on sm_121, and look in the start-up lines for the reason "
+                "why FlashInfer's kernel was not chosen.",
+            )
+        if "gdn_prefill" in runs.slow:
+            self.off(
+                "gdn_prefill",
+                f"The kernel of {service} that reads prompts in Gated DeltaNet layers ({runs.gdn or 'not named'}) failed when vLLM tried it: "
+                "the first request may end the engine, though its start passes.",
+                "Look for the reason below that line of its start-up lines; FlashInfer may be missing or unusable in this image. Set "
+                "gdn-prefill-backend to triton, or use an image that has FlashInfer.",
+            )
+        for name, label, fix in (
+            ("untuned_moe", "experts", "tune them with vLLM's benchmark_moe.py --tune"),
+            ("untuned_fp8", "FP8 block kernels", "tune them with vLLM's benchmark_w8a8_block_fp8.py"),
+        ):
+            if name in runs.slow and not self.on_cpu:
+                message = f"vLLM has no tuned configuration of the Triton {label} of {service} for GB10 and takes its default."
+                fix = f"It works. For more speed {fix} and name the folder in VLLM_TUNED_CONFIG_FOLDER (experts)."
+                self.off(name, message, fix, "info")
+
+
+_SETTINGS = {
+    "prefix_caching": (
+        "prefix caching",
+        "A repeated prompt is read anew every time. See that the option is in the running command, and whether its start-up lines say why it was "
+        "taken back.",
+    ),
+    "async_scheduling": (
+        "async scheduling",
+        "Use a method of drafting and an executor that go with it, or take async-scheduling out.",
+    ),
+    "max_num_batched_tokens": (
+        "max-num-batched-tokens",
+        "Long prompts are read in other pieces than was meant, and the memory plan is another. Run site.yml: the unit may run from older files.",
+    ),
+    "kv_cache_dtype": (
+        "kv-cache-dtype",
+        "The KV cache has another number of tokens than planned. Run site.yml: the unit may run from older files.",
+    ),
+}
+"""Words and fix of each setting."""
 
 
 def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, reported: set[str]) -> str:
     """Return the kernels that compute FP4 weights in 16 bits without being configured, in words.
 
-    :returns: the kernels; empty without any, and for checkpoints with 16-bit activations
+    Empty without any, and for checkpoints with 16-bit activations. reported: kinds of kernels with a finding.
     """
     if expected.get("fp4_weight_only"):
         return ""
@@ -409,19 +559,6 @@ def _names(key: str, runs: Running, wanted_format: str) -> list[str]:
     return list(dict.fromkeys(entry["name"] for entry in of_format))
 
 
-def _judge(expected: Any, names: Sequence[str], unknown: str = "") -> Check:
-    check = Check(expected, list(names) or None)
-    if unknown or not names:
-        check.reason = unknown or NOT_SAID
-    elif not expected:
-        check.verdict = "not_asked"
-    else:
-        # An option names a backend; its kernel for 16-bit activations has another name.
-        backends = {name.removesuffix(W4A16) for name in names}
-        check.verdict = "ok" if set(expected) & {*names, *backends} else "off"
-    return check
-
-
 def _or(names: Sequence[str]) -> str:
     return " or ".join(names)
 
@@ -433,84 +570,13 @@ def _kernel_fix(key: str, expected: Mapping[str, Any], names: Sequence[str]) -> 
             f"See that the option is in the running command (docker inspect), and run site.yml if it is not; take {option} "
             "out if vLLM overrules it for this model on purpose."
         )
-    options = {
-        "attention_backend": "attention-backend",
-        "moe_backend": "moe-backend",
-        "linear_kernel": "linear-backend",
-    }
-    missing = (
-        "FlashInfer may be unusable in this image: from vLLM 0.26.0 it needs flashinfer-cubin or nvcc. "
-        if any("flashinfer" in name.lower() for name in expected["any_of"])
-        else ""
-    )
+    option = "linear-backend" if key == "linear_kernel" else key.replace("_", "-")
+    needs_flashinfer = any("flashinfer" in name.lower() for name in expected["any_of"])
+    missing = "FlashInfer may be unusable in this image: from vLLM 0.26.0 it needs flashinfer-cubin or nvcc. "
     return (
-        f"{missing}Look for why in the start-up lines of the container; set {options[key]} to {expected['any_of'][0]} to get it or a clear error, "
-        f"or to {names[0]} if you want that."
+        f"{missing if needs_flashinfer else ''}Look for why in the start-up lines of the container; set {option} to {expected['any_of'][0]} to get it "
+        f"or a clear error, or to {names[0]} if you want that."
     )
-
-
-def _compare_graphs(
-    service: str, expected: Mapping[str, Any], runs: Running, checks: dict[str, Check], off: Any
-) -> None:
-    check = checks["cuda_graphs"] = Check("NONE" if expected.get("eager") else "graphs", runs.graphs)
-    if runs.device == "cpu" or runs.graphs is None:
-        check.reason = ON_CPU if runs.device == "cpu" else NOT_SAID
-    elif expected.get("eager"):
-        check.verdict = "ok"
-    elif runs.graphs == "NONE":
-        check.verdict = "off"
-        off(
-            "cuda_graphs",
-            f"{service} runs without CUDA graphs, though nothing asks for that: every token is slower.",
-            "Look for cudagraph_mode=NONE and its reason in the start-up lines; it is usually an attention backend without graphs. Remove "
-            "attention-backend, or set a cudagraph_mode in compilation-config that it supports.",
-            source=GUIDE,
-        )
-    else:
-        check.verdict = "ok"
-
-
-def _compare_plain(
-    service: str, expected: Mapping[str, Any], runs: Running, counted: Counted, checks: dict[str, Check], off: Any
-) -> None:
-    """Compare switches and single figures."""
-    caching = runs.prefix_caching if counted.prefix_caching is None else counted.prefix_caching
-    texts = {
-        "prefix_caching": (
-            caching,
-            "prefix caching",
-            "A repeated prompt is read anew every time. See that the option is in the running command, and whether its "
-            "start-up lines say why it was taken back.",
-        ),
-        "async_scheduling": (
-            runs.async_scheduling,
-            "async scheduling",
-            "Use a method of drafting and an executor that go with it, or take async-scheduling out.",
-        ),
-        "max_num_batched_tokens": (
-            runs.max_num_batched_tokens,
-            "max-num-batched-tokens",
-            "Long prompts are read in other pieces than was meant, and the memory plan is another. Run site.yml: the unit "
-            "may run from older files.",
-        ),
-        "kv_cache_dtype": (
-            runs.kv_cache_dtype,
-            "kv-cache-dtype",
-            "The KV cache has another number of tokens than planned. Run site.yml: the unit may run from older files.",
-        ),
-    }
-    for name, (actual, option, fix) in texts.items():
-        planned = expected.get(name)
-        check = checks[name] = Check(planned, actual)
-        if actual is None:
-            check.reason = NOT_SAID
-        elif planned is None:
-            check.verdict = "not_asked"
-        else:
-            check.verdict = "ok" if _same(planned, actual) else "off"
-        if check.verdict == "off":
-            reason = f" ({runs.async_reason})" if name == "async_scheduling" and runs.async_reason else ""
-            off(name, f"{option} of {service} is {_word(actual)}, not {_word(planned)} as asked for{reason}.", fix)
 
 
 def _same(planned: Any, actual: Any) -> bool:
@@ -525,131 +591,6 @@ def _word(value: Any) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def _compare_draft(
-    service: str,
-    expected: Mapping[str, Any],
-    runs: Running,
-    counted: Counted,
-    rank: int,
-    checks: dict[str, Check],
-    off: Any,
-) -> None:
-    draft = expected.get("draft") or {}
-    planned_method = str(draft.get("method") or "") or ("some" if draft else "none")
-    check = checks["draft"] = Check(planned_method, runs.draft_method)
-    if runs.draft_method is None:
-        check.reason = NOT_SAID
-    elif runs.draft_method == "none" and draft:
-        check.verdict = "off"
-        off(
-            "draft",
-            f"{service} drafts nothing, though speculative-config asks for {planned_method}.",
-            "See that the option is in the running command; run site.yml if it is not.",
-        )
-    elif not draft:
-        check.verdict = "not_asked"
-    elif planned_method == "mtp" and runs.draft_method == "draft_model":
-        check.verdict = "off"
-        off(
-            "draft",
-            f"{service} runs its MTP drafter as an ordinary draft model: this vLLM does not know that drafter.",
-            "Use a vLLM that knows it (Gemma 4: 0.21.0 or newer).",
-            source=GUIDE,
-        )
-    else:
-        check.verdict = "ok"  # vLLM renames methods, as mtp to qwen3_5_mtp
-    checks["acceptance"] = _compare_acceptance(service, expected, counted, planned_method if draft else "", rank, off)
-
-
-def _compare_acceptance(
-    service: str, expected: Mapping[str, Any], counted: Counted, planned_method: str, rank: int, off: Any
-) -> Check:
-    """Compare the acceptance of drafts; planned_method: empty without speculative decoding."""
-    floor = expected.get("min_acceptance") or {}
-    check = Check(floor.get("share"), counted.acceptance)
-    if not planned_method:
-        check.verdict, check.expected = "not_asked", None
-    elif rank:
-        check.reason = "only the first rank counts drafts"
-    elif counted.acceptance is None or (counted.drafted or 0) < FEW_DRAFTED:
-        check.reason = f"{counted.drafted or 0} drafted tokens are too few to judge"
-    else:
-        _judge_acceptance(service, planned_method, floor, counted, check, off)
-    return check
-
-
-def _judge_acceptance(
-    service: str, planned_method: str, floor: Mapping[str, Any], counted: Counted, check: Check, off: Any
-) -> None:
-    """Compare the share of accepted drafted tokens with the recipe's, or with the share below which drafting is useless.
-
-    planned_method: of speculative decoding. floor: C(share), C(why) and C(required) of the recipe, empty for none.
-    """
-    share, drafted = counted.acceptance or 0.0, counted.drafted or 0
-    if floor and share < floor["share"]:
-        check.verdict = "off"
-        off(
-            "acceptance",
-            f"{share:.0%} of the drafted tokens of {service} are accepted ({counted.accepted_length:g} tokens "
-            f"a step, {drafted} drafted); {floor['share']:.0%} are expected; {floor['why']}.",
-            "See that drafter and model belong together (same release, same quantisation family) and that "
-            "num_speculative_tokens is not too high; text that is hard to guess accepts less.",
-            "error" if floor.get("required") else "warning",
-            GUIDE,
-        )
-    elif not floor and drafted >= MANY_DRAFTED and share < USELESS_ACCEPTANCE:
-        check.verdict = "off"
-        off(
-            "acceptance",
-            f"{share:.1%} of {drafted} drafted tokens of {service} were accepted: drafting costs more than it brings.",
-            "Take speculative-config out, or use a drafter that was trained for this model; ngram helps only where the "
-            "output repeats the input.",
-            "info" if planned_method in ("ngram", "ngram_gpu", "suffix") else "warning",
-            GUIDE,
-        )
-    else:
-        check.verdict = "ok" if floor else "not_asked"
-
-
-def _report_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, off: Any) -> None:
-    """Report the slow paths that no other check has reported. weight_only: of C(_unasked_weight_only)."""
-    if "emulation" in runs.slow:
-        off(
-            "emulation",
-            f"{service} computes with emulated kernels: right, and far slower than any other.",
-            "Look for the reasons in the same line of its start-up lines; use an image with FlashInfer or Marlin kernels for "
-            "sm_121 (CUDA 13).",
-        )
-    if weight_only and not on_cpu:
-        off(
-            "fp4_weight_only",
-            f"{service} runs its {weight_only} with weight-only FP4: weights are unpacked and computed in 16 bits, so prompts are read "
-            "slower than with FP4 kernels.",
-            "Nothing, if the checkpoint has 16-bit activations (W4A16), or if you want this: set moe-backend or linear-backend to marlin. Else "
-            "use an image with CUDA 13 and vLLM 0.20.0 or newer, whose FP4 kernels load on sm_121, and look in the start-up lines for the reason "
-            "why FlashInfer's kernel was not chosen.",
-        )
-    if "gdn_prefill" in runs.slow:
-        off(
-            "gdn_prefill",
-            f"The kernel of {service} that reads prompts in Gated DeltaNet layers ({runs.gdn or 'not named'}) failed when vLLM tried it: "
-            "the first request may end the engine, though its start passes.",
-            "Look for the reason below that line of its start-up lines; FlashInfer may be missing or unusable in this image. Set "
-            "gdn-prefill-backend to triton, or use an image that has FlashInfer.",
-        )
-    for name, label, fix in (
-        ("untuned_moe", "experts", "tune them with vLLM's benchmark_moe.py --tune"),
-        ("untuned_fp8", "FP8 block kernels", "tune them with vLLM's benchmark_w8a8_block_fp8.py"),
-    ):
-        if name in runs.slow and not on_cpu:
-            off(
-                name,
-                f"vLLM has no tuned configuration of the Triton {label} of {service} for GB10 and takes its default.",
-                f"It works. For more speed {fix} and name the folder in VLLM_TUNED_CONFIG_FOLDER (experts).",
-                "info",
-            )
-
-
 def summary(checks: Mapping[str, Check]) -> str:
     """Return the verdict for tables: C(ok), C(N off), or C(-) if nothing could be judged."""
     verdicts = [check.verdict for check in checks.values()]
@@ -659,10 +600,7 @@ def summary(checks: Mapping[str, Check]) -> str:
 
 
 def record(checks: Mapping[str, Check], runs: Running, counted: Counted, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the part of a receipt about the fast path.
-
-    :returns: C({summary, checks, acceptance, accepted_length, slow, findings})
-    """
+    """Return the part of a receipt about the fast path: C({summary, checks, acceptance, accepted_length, slow, findings})."""
     return {
         "summary": summary(checks),
         "checks": {name: asdict(check) for name, check in checks.items()},

@@ -37,10 +37,7 @@ class Sign:
 
 
 def sign(id: str, pattern: str, cause: str, fix: str, rule: str = "", **more: Any) -> Sign:
-    """Return a sign whose pattern is text.
-
-    :param pattern: of the last words of a program; a dot also matches line ends
-    """
+    """Return a sign whose pattern is text; a dot in it also matches line ends."""
     return Sign(id, re.compile(pattern, re.DOTALL), cause, fix, rule, **more)
 
 

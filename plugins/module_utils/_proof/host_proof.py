@@ -141,10 +141,7 @@ class Silent(Exception):
 
 
 def rests(module: Any, receipts_dir: str, asks: command.Run, service: ProvedService) -> bool:
-    """Tell whether a service on demand is stopped and its present deployment was proved; other ranks follow the first one.
-
-    :param receipts_dir: folder of the receipts, empty for none
-    """
+    """Tell whether a service on demand is stopped and its present deployment was proved; other ranks follow the first one."""
     if not service.on_demand or not (receipts_dir or service.rank):
         return False
     with command.failing(module):
@@ -166,13 +163,7 @@ def new_receipt(
     kv_tiers: Mapping[str, Any] | None,
     previous: receipts.Receipt | None,
 ) -> tuple[receipts.Receipt, list[Finding]]:
-    """Return the receipt that follows the previous one, and findings about worse figures.
-
-    :param service: that was proved; only the first rank has answered
-    :param speed: of C(measure_speeds), None if it was not measured
-    :param kv_tiers: of C(measure_kv_tiers), likewise
-    :param previous: the previous receipt, None for the first
-    """
+    """Return the receipt that follows the previous one, and findings about worse figures. speed, kv_tiers: None if not measured."""
     figures = dict(looked.measured)
     if service.url:
         figures.update({key: answer.figures.get(key) for key in MEASURED}, checks=answer.figures.get("checks") or {})
@@ -185,11 +176,7 @@ def new_receipt(
 
 
 def look(module: Any, task: Task, explain: readiness.Explain | None = None) -> Proof:
-    """Ask the services and compare their memory and kernels with the plan; no receipt is written.
-
-    :param module: the Ansible module, which fails if a program gives no answer
-    :raises Silent: if a service did not answer, after the others were asked
-    """
+    """Ask the services, compare memory and kernels with the plan; no receipt is written. Raises Silent if one did not answer."""
     asks = command.reader(together=math.inf)
     services = [service for service in task.services if not rests(module, task.receipts_dir, asks, service)]
     answers, failures = {}, []
@@ -212,7 +199,6 @@ def measure_speeds(module: Any, task: Task, proof: Proof) -> Proof:
     """Measure the speed of proved services one after the other, and judge it; not in check mode.
 
     Only a whole proof does that: it takes seconds for each service, and an unchanged host is proved in one.
-
     """
     speeds: dict[str, Mapping[str, Any]] = {}
     findings = list(proof.findings)
@@ -225,20 +211,22 @@ def measure_speeds(module: Any, task: Task, proof: Proof) -> Proof:
 
 def _measurable(module: Any, proof: Proof) -> list[ProvedService]:
     """Return the ready services that answer with tokens; none in check mode."""
-    answers = proof.answers
-    return [
-        service
-        for service in ([] if module.check_mode else proof.services)
-        if answers[service.name].ready
-        and service.url
-        and answers[service.name].figures.get("api") in speed_proof.TOKEN_APIS
-    ]
+    if module.check_mode:
+        return []
+    tokens = {name for name, answer in proof.answers.items() if answer.figures.get("api") in speed_proof.TOKEN_APIS}
+    return [item for item in proof.services if item.name in tokens and item.url and proof.answers[item.name].ready]
 
 
 def _previous_receipt(module: Any, task: Task, service: ProvedService) -> receipts.Receipt | None:
-    """Return the receipt of an earlier proof of a service, None without one."""
+    """Return the receipt of an earlier proof of the same deployment of a service, None without one."""
     path = f"{task.receipts_dir}/{service.name}.json"
-    return receipt_file.read_previous(module, path)[0] if task.receipts_dir else None
+    previous = receipt_file.read_previous(module, path)[0] if task.receipts_dir else None
+    return previous if previous and previous.deployed == service.deployed else None
+
+
+def _client(service: ProvedService) -> engine_client.Client:
+    key_file = service.settings.get("api_key_file")
+    return engine_client.Client(str(service.url), engine_client.read_api_key(key_file), key_file or "")
 
 
 def _measure_speed(
@@ -246,12 +234,11 @@ def _measure_speed(
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Measure and judge one service; arguments as C(measure_speeds), results as C(speed_proof.prove)."""
     answer, looked = proof.answers[service.name], proof.engines[service.name]
-    key_file, previous = service.settings.get("api_key_file"), _previous_receipt(module, task, service)
     expected = read_expected(service.speed.get("proof") or {})
     # /metrics asks for no key; asking a stopped service on demand would start it.
     neighbours = [other for other in proof.services if other.name != service.name and not other.on_demand]
     probe = speed_probe.Probe(
-        engine_client.Client(str(service.url), engine_client.read_api_key(key_file), key_file or ""),
+        _client(service),
         str(answer.figures["model"]),
         expected.streams,
         answer.figures.get("max_model_len"),
@@ -262,8 +249,8 @@ def _measure_speed(
     not_judged = fast_path.ON_CPU if looked.runs.device == "cpu" else ""
     if task.root != "/":
         not_judged = f"the host is simulated (its /proc is below {task.root}), so its rates mean nothing"
-    signs = speed_proof.signs_of(looked.runs, looked.checks)
-    earlier = previous.speed if previous and previous.deployed == service.deployed else None
+    previous, signs = _previous_receipt(module, task, service), speed_proof.signs_of(looked.runs, looked.checks)
+    earlier = previous.speed if previous else None
     return speed_proof.prove(service.name, expected, probe.measure, earlier, signs, not_judged)
 
 
@@ -275,18 +262,16 @@ def measure_kv_tiers(module: Any, task: Task, proof: Proof) -> Proof:
         if not service.kv_tiers:
             continue
         answer, previous = proof.answers[service.name], _previous_receipt(module, task, service)
-        key_file = service.settings.get("api_key_file")
         start = state_file.read(Path(task.run_dir, "starts", f"{service.unit}.json")) or {}
         probe = kv_probe.Probe(
-            engine_client.Client(str(service.url), engine_client.read_api_key(key_file), key_file or ""),
+            _client(service),
             str(answer.figures["model"]),
             answer.figures.get("max_model_len"),
             service.kv_tiers.get("prompt_tokens"),
             proof.engines[service.name].measured.get("kv_cache_tokens"),
             str(start.get("invocation") or ""),
         )
-        same = previous is not None and previous.deployed == service.deployed
-        records[service.name] = record = probe.measure(previous.kv_tiers if previous and same else None)
+        records[service.name] = record = probe.measure(previous.kv_tiers if previous else None)
         findings += kv_probe.findings(service.name, record)
     return replace(proof, kv_tiers=records, findings=findings)
 
@@ -310,6 +295,7 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
     for finding in proof.findings:
         if finding.severity != "info":
             module.warn(f"{finding.message} {finding.fix}")
+    starts = {service.name: last_start(task, service) for service in proof.services}
     result: dict[str, Any] = {
         "changed": any(entry["changed"] for entry in receipts_kept.values()),
         "answers": {name: answer.to_dict() for name, answer in proof.answers.items()},
@@ -319,9 +305,7 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
         "speeds": {name: dict(record) for name, record in proof.speeds.items()},
         "kv_tiers": {name: kv_probe.describe(record) for name, record in proof.kv_tiers.items()},
         "receipts": receipts_kept,
-        "starts": {
-            service.name: start for service in proof.services if (start := last_start(task, service)) is not None
-        },
+        "starts": {name: start for name, start in starts.items() if start is not None},
     }
     if module._diff:
         result["diff"] = [entry.pop("diff") for entry in receipts_kept.values()]
@@ -329,12 +313,7 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
 
 
 def last_start(task: Task, service: ProvedService) -> dict[str, Any] | None:
-    """Return the last start of a running service, None if its record is missing or of another start.
-
-    :param task: names the folders of records
-    :param service: that was proved
-    :returns: of C(start_stages.entry) C(seconds), C(stages) and C(said), and C(age_seconds) since its end, by the monotonic clock
-    """
+    """Return C(seconds), C(stages), C(said) and C(age_seconds) of a running service's last start, None if its record is not of it."""
     record = state_file.read(Path(task.run_dir, "starts", f"{service.unit}.json"))
     starts = start_stages.checked(state_file.read(Path(task.state_dir, "starts", f"{service.name}.json")))
     try:
@@ -375,10 +354,11 @@ def prove_at_once(module: Any, task: Task) -> dict[str, Any]:
 
     :returns: C({proved, changed}); after a proof with C(answers), C(receipts) and, in diff mode, C(diff); else with C(unproved), the reason
     """
-    quietly = _Quietly(module)
+    quietly, asks = _Quietly(module), command.reader(together=math.inf)
     try:
-        awake = waking(quietly, task)
-        if awake:
+        on_demand = [service for service in task.services if service.on_demand]
+        awake = [service.name for service in on_demand if not rests(quietly, task.receipts_dir, asks, service)]
+        if awake:  # a proof would ask it, and perhaps start it
             return {"proved": False, "changed": False, "unproved": f"{', '.join(awake)}: requests start it"}
         running = [service for service in task.services if not service.on_demand]
         task = replace(task, services=running, timeout=min(task.timeout, AT_ONCE_SECONDS))
@@ -392,9 +372,3 @@ def prove_at_once(module: Any, task: Task) -> dict[str, Any]:
     for text in quietly.warnings:
         module.warn(text)
     return {"proved": True, **{key: saved[key] for key in ("changed", "answers", "receipts", "diff") if key in saved}}
-
-
-def waking(module: Any, task: Task) -> list[str]:
-    """Return the names of the services on demand that a proof would ask, and perhaps start."""
-    asks, on_demand = command.reader(together=math.inf), [service for service in task.services if service.on_demand]
-    return [service.name for service in on_demand if not rests(module, task.receipts_dir, asks, service)]

@@ -80,15 +80,12 @@ class Probe:
         if tokens < LEAST_CONTEXT:
             raise Unmeasured(f"a prompt of {tokens} tokens is too short for a measurement")
         record: dict[str, Any] = {"tokens": tokens, "seed": seed, "start": self.start, "cold": self._ask(seed, tokens)}
-        rounds = int(FLOOD * (self.cache_tokens or 0) / tokens) + 1
+        if not self.cache_tokens:
+            return {**record, "missing": "after eviction: the size of the KV cache is unknown"}
+        rounds = int(FLOOD * self.cache_tokens / tokens) + 1
         expected = rounds * record["cold"]["seconds"]
-        if not self.cache_tokens or expected > EVICTION_SECONDS:
-            why = (
-                f"other prompts take {expected:.0f} s to evict it"
-                if self.cache_tokens
-                else "the size of the KV cache is unknown"
-            )
-            return {**record, "missing": f"after eviction: {why}"}
+        if expected > EVICTION_SECONDS:
+            return {**record, "missing": f"after eviction: other prompts take {expected:.0f} s to evict it"}
         time.sleep(STORE_SECONDS)
         until = time.monotonic() + EVICTION_SECONDS
         for number in range(rounds):
@@ -101,14 +98,8 @@ class Probe:
         """Return the seconds to the first token of a prompt, and how many of its tokens were restored."""
         before, began = self._restored(), time.monotonic()
         prompt = random.Random(seed).choices(_TOKEN_IDS, k=tokens)
-        body = {
-            "model": self.model,
-            "prompt": prompt,
-            "stream": True,
-            "max_tokens": 1,
-            "temperature": 0,
-            "ignore_eos": True,
-        }
+        options = {"stream": True, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
+        body = {"model": self.model, "prompt": prompt, **options}
         seconds = 0.0
         with closing(self.client.events("/v1/completions", body, PROMPT_SECONDS)) as events:
             for _event in events:
@@ -149,7 +140,6 @@ def findings(service: str, record: Mapping[str, Any]) -> list[Finding]:
         if record[moment]["restored"] < RESTORED_SHARE * record["tokens"] or record[moment]["seconds"] >= cold
     ]
     message = f"kv_tiers of {service}: {describe(record)}."
-    if not bad:
-        return [Finding("kv_tiers.proof", "info", message, service=service, basis="measured")]
     fix = f"See the engine's log for its fs tier, and the free space of its folder; if it stays slow {' and '.join(bad)}, remove kv_tiers."
-    return [Finding("kv_tiers.proof", "warning", message, fix=fix, service=service, basis="measured")]
+    severity, fix = ("warning", fix) if bad else ("info", "")
+    return [Finding("kv_tiers.proof", severity, message, fix, service, basis="measured")]

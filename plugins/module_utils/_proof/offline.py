@@ -55,14 +55,7 @@ def engine_args(service: Mapping[str, Any]) -> dict[str, Any]:
 def command(
     service: Mapping[str, Any], rendered: Sequence[str], settings: Mapping[str, Any], seconds: int
 ) -> list[str]:
-    """Return the C(docker run) that measures a service's model.
-
-    :param service: of the plan: C(argv), C(image), C(entrypoint), C(model), C(container)
-    :param rendered: C(engine_args), as words
-    :param settings: C(spark_bench) with every default: the shortest of C(prompt_tokens), C(output_tokens), and
-        C(rate_requests), the number of requests
-    :param seconds: after which the program is ended
-    """
+    """Return the C(docker run) that measures a service's model. rendered: C(engine_args). settings: C(spark_bench) with every default."""
     argv = list(service["argv"])
     docker_words = [argv[0].rpartition("/")[2]]  # found in PATH, like the module's other calls
     words = iter(argv[1 : argv.index(service["image"]["run"])])
@@ -75,28 +68,14 @@ def command(
     lengths = ["--input-len", str(min(settings["prompt_tokens"])), "--output-len", str(settings["output_tokens"])]
     program = [str(seconds), "--model", service["model"]["argument"], *rendered, *lengths]
     program += ["--num-prompts", str(settings["rate_requests"])]
+    image = [service["image"]["run"]]
     # NVIDIA's own entrypoint stays: it lets a newer CUDA run on an older driver.
-    shell = (["--entrypoint", "/bin/sh"], []) if service["entrypoint"] == "serve" else ([], ["/bin/sh"])
-    return [
-        *docker_words,
-        *added,
-        *shell[0],
-        service["image"]["run"],
-        *shell[1],
-        "-c",
-        benchmark.THROUGHPUT_SCRIPT,
-        "bench",
-        *program,
-    ]
+    shell = ["--entrypoint", "/bin/sh", *image] if service["entrypoint"] == "serve" else [*image, "/bin/sh"]
+    return [*docker_words, *added, *shell, "-c", benchmark.THROUGHPUT_SCRIPT, "bench", *program]
 
 
 def row(result: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a result of C(vllm bench throughput).
-
-    :returns: C(requests), C(prompt_tokens), C(output_tokens) of each, C(seconds), C(requests_per_second),
-        C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)
-    :raises ValueError: if figures are missing or make no sense
-    """
+    """Return the row of a result of C(vllm bench throughput). Raises ValueError if figures are missing or make no sense."""
     try:
         seconds, requests = float(result["elapsed_time"]), int(result["num_requests"])
         total = float(result["tokens_per_second"])

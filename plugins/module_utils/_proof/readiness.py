@@ -13,7 +13,7 @@ from typing import Any
 
 from .._host import docker, units
 from .._runtime import endpoint, engine_client, start_stages
-from .._runtime.command import NoAnswer, Run, noted
+from .._runtime.command import Run, noted
 
 LOOK_SECONDS = 10.0
 """That one look at the unit or the container may take; there is another one after the next try."""
@@ -51,10 +51,7 @@ class Question:
 
 
 def requests_of(checks: Mapping[str, Any] | None, **more: Any) -> endpoint.Requests:
-    """Return the requests to a server.
-
-    :param checks: further stages, in the form of the option C(checks) of M(dgxspark.vllm.endpoint_ready)
-    """
+    """Return the requests to a server. checks: further stages, as the option C(checks) of M(dgxspark.vllm.endpoint_ready)."""
     checks = checks or {}
     return endpoint.Requests(
         tools=bool(checks.get("tools")),
@@ -144,12 +141,6 @@ class _Behind:
             self.unknown.setdefault("systemctl", f"systemctl show failed: {err.strip() or f'exit code {rc}'}")
         return shown[0] if shown else None
 
-    def _container_state(self) -> str:
-        self.unknown.pop("docker", None)
-        silent = {"Status": "not known"}
-        state = noted(self.unknown, silent, docker.container_state, self.run, str(self.container), LOOK_SECONDS)
-        return str(state.get("Status")) if state is not None else "missing"
-
     def why_gone(self) -> str | None:
         """Return the reason why the server will never answer, or None."""
         if self.unit:
@@ -159,9 +150,13 @@ class _Behind:
             if self.on_demand and (unit or {}).get("active_state") != "failed":
                 return None  # the question starts it
             return units.why_dead(unit, self.unit, self.restarts_before or 0)
-        state = self._container_state() if self.container else "running"
-        if state in ("missing", "exited", "dead"):
-            return f"the container {self.container} is not running ({state})"
+        if self.container:
+            self.unknown.pop("docker", None)
+            silent = {"Status": "not known"}
+            state = noted(self.unknown, silent, docker.container_state, self.run, self.container, LOOK_SECONDS)
+            status = "missing" if state is None else str(state.get("Status"))
+            if status in ("missing", "exited", "dead"):
+                return f"the container {self.container} is not running ({status})"
         return None
 
     def with_state(self, answer: Answer) -> Answer:
@@ -186,15 +181,22 @@ def wait(run: Run, question: Question, check: bool = False, explain: Explain | N
     :param explain: explains the log of a server that is not ready; without it the reason is the log itself
     :returns: the answer, and the reason of a failure, or an empty text
     """
-    behind = _Behind(run, question.unit, question.container, question.on_demand)
+    behind, kind = (
+        _Behind(run, question.unit, question.container, question.on_demand),
+        "health" if question.url else "unit",
+    )
     if question.restarts_before is not None:
         behind.restarts_before = question.restarts_before
     if check and (behind.unit or behind.container):
         reason = behind.why_gone()
         if reason:
-            return Answer(None, "health" if question.url else "unit", error=f"not contacted: {reason}"), ""
+            return Answer(None, kind, error=f"not contacted: {reason}"), ""
     if question.look_seconds and not _something_to_ask(question, behind):
-        return _how_far(run, question, behind), ""
+        unit = behind.unit_now() if behind.unit else None
+        # An engine is silent for its first seconds: what is above belongs to an earlier start.
+        log = _log_without_key(run, question, READ_LINES, (unit or {}).get("invocation_id") or "")
+        far = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
+        return Answer(False, kind, starting=HowFar(behind.restarts_before, *far)), ""
     answer = _wait_url(question.url, question, behind) if question.url else _wait_unit(question, behind)
     if behind.unit:
         answer = behind.with_state(answer)
@@ -246,15 +248,6 @@ def _something_to_ask(question: Question, behind: _Behind) -> bool:
     return True
 
 
-def _how_far(run: Run, question: Question, behind: _Behind) -> Answer:
-    """Return the progress of a start, for repeated questions."""
-    unit = behind.unit_now() if behind.unit else None
-    # An engine is silent for its first seconds: what is above belongs to an earlier start.
-    log = _log_without_key(run, question, READ_LINES, (unit or {}).get("invocation_id") or "")
-    stage, percent = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
-    return Answer(False, "health" if question.url else "unit", starting=HowFar(behind.restarts_before, stage, percent))
-
-
 def _wait_url(url: str, question: Question, behind: _Behind) -> Answer:
     """Wait for an answer; wait again while the unit restarts an engine that lost a rank."""
 
@@ -302,43 +295,33 @@ def exited(answer: Answer, show: Callable[[], dict[str, Any] | None]) -> bool:
 
 
 def read_log(run: Run, unit: str | None, container: str | None, lines: int, invocation: str = "") -> list[str]:
-    """Read the last lines of the unit's journal, else of the container's log.
-
-    :param invocation: of the unit, for the lines of one start; empty for all
-    :returns: the lines, or the programs that did not answer
-    """
+    """Return the last lines of the unit's journal, of one start if C(invocation) names it, else of the container's log; or who was silent."""
     if lines <= 0:
         return []
-    silent = []
+    unknown: dict[str, str] = {}
     if unit:
-        try:
-            rc, out, _err = run(units.journal_command(unit, lines, invocation=invocation))
-            if rc == 0 and out.strip():
-                return str(out).rstrip().splitlines()[-lines:]
-        except NoAnswer as error:
-            silent.append(f"({error})")
-    if container:
-        try:
-            log = docker.log(run, container, lines)
-            if log is not None:
-                return "".join(log).rstrip().splitlines()[-lines:]
-        except NoAnswer as error:
-            silent.append(f"({error})")
-    return silent
+        command_line = units.journal_command(unit, lines, invocation=invocation)
+        rc, out, _err = noted(unknown, (124, "", ""), run, command_line)
+        if rc == 0 and out.strip():
+            return str(out).rstrip().splitlines()[-lines:]
+    log = noted(unknown, None, docker.log, run, container, lines) if container else None
+    return (
+        [f"({reason})" for reason in unknown.values()] if log is None else "".join(log).rstrip().splitlines()[-lines:]
+    )
 
 
 def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
-    """Return one message with server, stage, reason, fix, unit and log.
-
-    :param answer: of a failed wait, with the displayed lines of its log
-    :param explanation: of C(explain.explain), None without one
-    """
+    """Return one message with server, stage, reason, fix, unit and log. answer: of a failed wait. explanation: of C(explain.explain)."""
     where = question.url or question.unit
     name = question.model or question.unit or question.url
     text = f"{name} at {where} is not ready; stage: {answer.stage}. {answer.error}."
     if answer.fix:
         text += f" Fix: {answer.fix}."
-    text += _unit_text(question.unit, answer.unit_state or {})
+    state = answer.unit_state or {}
+    if state.get("active_state"):
+        says = f"; it says: {state['status_text']}" if state["status_text"] else ""
+        text += f" Unit {question.unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
+        text += f"{state['n_restarts']} restarts{says}."
     if answer.log_stage and answer.stage in ("health", "unit"):
         text += f" By its log the start had come to the stage {answer.log_stage}."
     if explanation and explanation.is_known:
@@ -348,12 +331,3 @@ def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
     if answer.log:
         text += "\nLast lines of its log:\n" + "\n".join(f"  {line}" for line in answer.log)
     return text
-
-
-def _unit_text(unit: str | None, state: Mapping[str, Any]) -> str:
-    """Return the sentence about the unit of a server, empty if its state is unknown."""
-    if not state.get("active_state"):
-        return ""
-    says = f"; it says: {state['status_text']}" if state["status_text"] else ""
-    restarts = f"{state['n_restarts']} restarts"
-    return f" Unit {unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, {restarts}{says}."

@@ -77,10 +77,7 @@ def read_previous(module: Any, path: str) -> tuple[receipts.Receipt | None, str 
 
 
 def write(module: Any, path: str, text: str) -> None:
-    """Write to a temporary file and rename it, so that a reader never sees half a receipt.
-
-    :param module: the Ansible module, which fails if the file cannot be written
-    """
+    """Write to a temporary file and rename it, so that a reader never sees half a receipt; the module fails if that fails."""
     directory = Path(path).parent
     if not directory.is_dir():
         module.fail_json(msg=f"the directory {directory} of the receipt does not exist; the role host makes it")

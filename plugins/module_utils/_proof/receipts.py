@@ -15,6 +15,7 @@ verdict, and the first one of this deployment (C(speed_record)). C(kv_tiers) is 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,51 +26,21 @@ from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 
-# figure -> (worse direction, share of noise, absolute difference of noise, unit, fix).
+# Figure, worse direction, share of noise, absolute difference of noise, unit, fix.
 # The shares are wide on purpose: one short request per run scatters, and false alarms cost more trust than late ones.
+_TABLE = """
+decode_tokens_per_second lower 0.20 0.5 tokens/s: check the GPU clock and power, swap in use, and what else runs on the host
+ttft_seconds higher 1.00 1.0 s: check other programs of the host, and whether prefix caching is still on
+warmup_seconds higher 1.00 60.0 s: check that the compile cache directory is still kept between starts
+start_seconds higher 0.50 60.0 s: check the disk of the weights and that compile caches are kept between starts
+residency_gib higher 0.05 2.0 GiB: see which of its terms grew (weights, inside, KV cache, outside); plan again with the measured value
+kv_cache_tokens lower 0.05 1024.0 tokens: see which other programs use memory since the first start
+"""
 FIGURES: dict[str, tuple[str, float, float, str, str]] = {
-    "decode_tokens_per_second": (
-        "lower",
-        0.20,
-        0.5,
-        "tokens/s",
-        "check the GPU clock and power, swap in use, and what else runs on the host",
-    ),
-    "ttft_seconds": (
-        "higher",
-        1.00,
-        1.0,
-        "s",
-        "check other programs of the host, and whether prefix caching is still on",
-    ),
-    "warmup_seconds": (
-        "higher",
-        1.00,
-        60.0,
-        "s",
-        "check that the compile cache directory is still kept between starts",
-    ),
-    "start_seconds": (
-        "higher",
-        0.50,
-        60.0,
-        "s",
-        "check the disk of the weights and that compile caches are kept between starts",
-    ),
-    "residency_gib": (
-        "higher",
-        0.05,
-        2.0,
-        "GiB",
-        "see which of its terms grew (weights, inside, KV cache, outside); plan again with the measured value",
-    ),
-    "kv_cache_tokens": (
-        "lower",
-        0.05,
-        1024.0,
-        "tokens",
-        "see which other programs use memory since the first start",
-    ),
+    name: (worse, float(share), float(absolute), unit, fix)
+    for name, worse, share, absolute, unit, fix in re.findall(
+        r"^(\w+) (\w+) (\S+) (\S+) (\S+): (.*)$", _TABLE, re.MULTILINE
+    )
 }
 
 
@@ -121,16 +92,11 @@ def build(
 
     :param deployed: C({image, model, vllm_version, argv, env})
     :param measured: figures by name, in the units of C(FIGURES)
-    :param previous: the previous receipt, None for the first
     :param cluster: the service's cluster, None on one Spark
-    :param start: of C(residency.start); None keeps the previous one, if the deployment is the same
-    :param speed: of C(speed_record), treated as C(start)
-    :param kv_tiers: of C(kv_probe.Probe), treated as C(start)
+    :param start: of C(residency.start); None keeps the previous one, if the deployment is the same, as for C(speed) and C(kv_tiers)
     """
     receipt = Receipt(
-        *(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None),
-        speed=speed,
-        kv_tiers=kv_tiers,
+        service, cluster, rank, deployed, measured, {}, fast_path or None, start or None, None, speed, kv_tiers
     )
     if previous is None:
         return replace(receipt, baseline=_figures(measured))
@@ -187,10 +153,7 @@ _FILE = {
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths at which two nested values differ, like C(env.VLLM_USE_V1); lists are compared as wholes.
-
-    :returns: paths, empty for equal values
-    """
+    """Return the paths at which two nested values differ, like C(env.VLLM_USE_V1); lists are compared as wholes."""
     if isinstance(before, dict) and isinstance(after, dict):
         paths: list[str] = []
         for key in sorted(set(before) | set(after), key=str):
@@ -208,23 +171,15 @@ def drift(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     keys = differences(previous.subject, receipt.subject) if previous else []
     if not keys:
         return []
-    return [
-        Finding(
-            rule="receipt.drift",
-            severity="info",
-            service=receipt.service,
-            message=f"{receipt.service} is deployed differently than its last receipt says: {', '.join(keys)}",
-            fix="nothing, if the change was meant; else compare the inventory with the receipt",
-            basis="measured",
-        )
-    ]
+    message = f"{receipt.service} is deployed differently than its last receipt says: {', '.join(keys)}"
+    fix = "nothing, if the change was meant; else compare the inventory with the receipt"
+    return [Finding("receipt.drift", "info", message, fix, receipt.service, basis="measured")]
 
 
 def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     """Return a warning for every figure that is worse than the baseline by more than its noise.
 
-    :param previous: the previous receipt, None for the first; for another deployment, the figures are compared with its last
-        measurement, and the message says so
+    For another deployment, the figures are compared with the last measurement of the previous receipt, and the message says so.
     """
     if previous is None:
         return []
@@ -239,22 +194,11 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
         loss = old - new if worse == "lower" else new - old
         if loss > absolute and loss > share * abs(old):
             percent = f" ({abs(new - old) / abs(old):.0%} {worse})" if old else ""
-            findings.append(
-                Finding(
-                    rule=f"receipt.{name}",
-                    severity="warning",
-                    service=service,
-                    message=f"{name} of {service} is {new:g} {unit}; it was {old:g} {unit} {since}{percent}",
-                    fix=fix,
-                    basis="measured",
-                )
-            )
+            message = f"{name} of {service} is {new:g} {unit}; it was {old:g} {unit} {since}{percent}"
+            findings.append(Finding(f"receipt.{name}", "warning", message, fix, service, basis="measured"))
     return findings
 
 
 def compare(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
-    """Return all findings of a new receipt against the previous one: C(drift) and C(regressions).
-
-    C(residency.py) compares the figures with the plan.
-    """
+    """Return all findings of a new receipt against the previous one, C(drift) and C(regressions); C(residency.py) compares with the plan."""
     return drift(previous, receipt) + regressions(previous, receipt)

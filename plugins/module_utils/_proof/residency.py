@@ -120,13 +120,6 @@ def _parse_integer(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _counts(version: str | None) -> str | None:
     """Return how a release counts the tokens of the KV cache (C(StartLog.tokens_count)), like C(KVPlan.printed_tokens).
 
@@ -150,7 +143,13 @@ def parse_log(lines: Sequence[str], workers: Sequence[str] = ()) -> StartLog:
     cpu = False
     for process, line in _lines_of_host(lines, workers):
         cpu = cpu or bool(_CPU.search(line))
-        _read_process(by_process.setdefault(process, {}), line)
+        figures = by_process.setdefault(process, {})
+        for name, pattern in _OF_PROCESS.items():
+            match = pattern.search(line)
+            value = start_stages.number(match.group(1)) if match else None
+            if value is not None:
+                # Each part of a model (backbone, encoder, drafter) is compiled separately.
+                figures[name] = figures.get(name, 0.0) + value if name == "compile_seconds" else value
         cpu = _read_engine(log, line) or cpu
     if any(name in figures for figures in by_process.values() for name in ("weights_gib", "kv_cache_gib")):
         log.device = "gpu"
@@ -176,15 +175,6 @@ def _lines_of_host(lines: Sequence[str], workers: Sequence[str]) -> Iterator[tup
             yield process, line
 
 
-def _read_process(figures: dict[str, float], line: str) -> None:
-    for name, pattern in _OF_PROCESS.items():
-        match = pattern.search(line)
-        value = _number(match.group(1)) if match else None
-        if value is not None:
-            # Each part of a model (backbone, encoder, drafter) is compiled separately.
-            figures[name] = figures.get(name, 0.0) + value if name == "compile_seconds" else value
-
-
 def _origin(line: str) -> tuple[str, bool, bool]:
     """Return the process of a line, whether it runs on another host, and whether Ray copied the line."""
     process, elsewhere, copied = "", False, False
@@ -207,13 +197,13 @@ def _read_engine(log: StartLog, line: str) -> bool:
         log.device = "gpu"
     match = _CONCURRENCY.search(line)
     if match:
-        log.max_model_len, log.max_concurrency = _parse_integer(match.group(1)), _number(match.group(2))
+        log.max_model_len, log.max_concurrency = _parse_integer(match.group(1)), start_stages.number(match.group(2))
     match = _BLOCK.search(line)
     if match:
         log.block_size = int(match.group(1))
     match = _UTILIZATION.search(line)
     if match:
-        log.utilization = _number(match.group(1))
+        log.utilization = start_stages.number(match.group(1))
     if log.version is None:
         match = next((match for pattern in _VERSIONS if (match := pattern.search(line))), None)
         log.version = match.group(1) if match else None
@@ -243,15 +233,12 @@ class HostUse:
 def read_start(record: Any, gpu_gib: float | None, reason: str = "") -> HostUse:
     """Evaluate the record that the helper of the units keeps of a start (C(spark_unit.py)).
 
-    :param record: C({gate: {total_gib, available_gib}, beside: {unit: gib}, ready: {available_gib},
-        start_seconds}) or None
+    :param record: C({gate: {total_gib, available_gib}, beside: {unit: gib}, ready: {available_gib}, start_seconds}) or None
     :param gpu_gib: GPU memory that the unit holds, GiB
     :param reason: for a missing record, if known
-    :returns: GiB and seconds, None for figures that the record does not have
     """
     use = HostUse(gpu_gib=gpu_gib)
-    gate = record.get("gate") if isinstance(record, Mapping) else None
-    ready = record.get("ready") if isinstance(record, Mapping) else None
+    gate, ready = (record.get(key) if isinstance(record, Mapping) else None for key in ("gate", "ready"))
     if not isinstance(gate, Mapping):
         use.reason = reason or "there is no record of its start; it is made at the next one"
         return use
@@ -302,13 +289,9 @@ class Term:
 
 
 def _term(
-    unit: str,
-    planned: Mapping[str, float] | float | None,
-    measured: float | None,
-    reason: str = "",
-    noise: float | None = None,
+    unit: str, planned: Mapping[str, float] | float | None, measured: float | None, reason: str = "", noise: float = 0.0
 ) -> Term:
-    """Judge one term; C(reason) explains a missing measurement."""
+    """Judge one term. reason: why it was not measured. noise: in its unit; 0 for the usual one."""
     term = Term(unit)
     if isinstance(planned, Mapping):
         if all(isinstance(planned.get(level), (int, float)) for level in LEVELS):
@@ -325,7 +308,7 @@ def _term(
     typical, difference = term.planned["typical"], term.difference
     if typical:
         term.off_percent = round(100 * difference / abs(typical), 1)
-    if abs(difference) <= max(SHARE * abs(typical), NOISE.get(unit, 0.0) if noise is None else noise):
+    if abs(difference) <= max(SHARE * abs(typical), noise or NOISE.get(unit, 0.0)):
         term.verdict = "as_planned"
     elif term.planned["low"] <= term.measured <= term.planned["high"]:
         term.verdict = "within_range"
@@ -364,18 +347,21 @@ def compare(
     kv_measured = log.kv_cache_gib if log.kv_cache_told_gib is None else log.kv_cache_told_gib
     terms = _terms(planned, log, use, kv_measured, OF_FIRST_RANK if rank else "")
     _set_incomparable_aside(terms, planned, log)
-    _blame(terms)
+    weights, inside = terms["weights"], terms["inside"]
+    if terms["kv_cache"].verdict in ("over", "under") and not (weights.off or inside.off):
+        # Each is within its tenth, and the larger difference explains the size of the cache.
+        causes = [term for term in (weights, inside) if term.verdict == "as_planned"]
+        for cause in sorted(causes, key=lambda term: -abs(term.difference))[:1]:
+            cause.verdict = "over" if cause.difference > 0 else "under"
     _overrides(terms, planned)
-    return terms, _findings(service, terms, planned, log, use, kv_measured)
+    layout = _layout(service, terms, planned, log, kv_measured)
+    return terms, [*_findings(service, terms), *layout, *_unexplained(service, terms["residency"], use)]
 
 
 def _terms(
     planned: Mapping[str, Any], log: StartLog, use: HostUse, kv_measured: float | None, counted: str
 ) -> dict[str, Term]:
-    """Compare the measured figures with the plan, term by term.
-
-    kv_measured: size of the KV cache in GiB. counted: why tokens and requests are not judged on this rank, or an empty text.
-    """
+    """Compare the measured figures with the plan, term by term. counted: why tokens and requests are not judged on this rank, or empty."""
     requested = _gib(planned.get("requested_bytes"))
     cache = planned.get("available_kv_bytes")
     weights = _gib(planned.get("weights_bytes"))
@@ -385,7 +371,11 @@ def _terms(
     if isinstance(residency, Mapping):  # caches that requests fill are empty at the start
         residency = {level: residency[level] - _host_gib(planned, level, at_start=False) for level in residency}
 
-    inside, inside_reason = _inside_gib(requested, log)
+    inside, inside_reason = None, ""
+    if log.kv_cache_told_gib is not None:
+        inside_reason = "kv-cache-memory-bytes fixes the KV cache, so other memory cannot be derived from it"
+    elif requested is not None and log.weights_gib is not None and log.kv_cache_gib is not None:
+        inside = requested - log.weights_gib - log.kv_cache_gib
     outside = use.taken_gib - requested if requested and use.taken_gib is not None else None
     outside_reason = use.reason if requested and outside is None else ""
     outside_planned = None
@@ -406,15 +396,6 @@ def _terms(
         "load_seconds": _term("s", None, log.load_seconds),
         "start_seconds": _term("s", None, use.start_seconds, use.reason),
     }
-
-
-def _inside_gib(requested: float | None, log: StartLog) -> tuple[float | None, str]:
-    """Return the requested memory minus weights and KV cache, and the reason if it cannot be derived."""
-    if log.kv_cache_told_gib is not None:
-        return None, "kv-cache-memory-bytes fixes the KV cache, so other memory cannot be derived from it"
-    if requested is None or log.weights_gib is None or log.kv_cache_gib is None:
-        return None, ""
-    return requested - log.weights_gib - log.kv_cache_gib, ""
 
 
 def _set_incomparable_aside(terms: dict[str, Term], planned: Mapping[str, Any], log: StartLog) -> None:
@@ -443,16 +424,6 @@ def _set_aside(term: Term, reason: str) -> None:
     term.verdict, term.reason, term.off_percent = "not_comparable", reason, None
 
 
-def _blame(terms: Mapping[str, Term]) -> None:
-    """Mark the term that explains another size of the KV cache, if each term alone is within its tenth."""
-    if terms["kv_cache"].verdict not in ("over", "under"):
-        return
-    causes = [terms[name] for name in ("weights", "inside") if terms[name].verdict == "as_planned"]
-    if causes and not (terms["weights"].off or terms["inside"].off):
-        cause = max(causes, key=lambda term: abs(term.difference))
-        cause.verdict = "over" if cause.difference > 0 else "under"
-
-
 def _stated_override(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the measured C(memory) of a service whose parts are stated; empty for any other service."""
     if "stated_gib" not in planned or terms["weights"].planned is None:
@@ -470,9 +441,14 @@ def _stated_override(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> d
 
 def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
     """Set the override of each term that differs: with it the plan's typical figure is the measured one."""
-    _override_weights_and_inside(terms, planned)
-    outside, usual = terms["outside"], (terms["inside"].planned or {}).get("typical", 0.0)
-    if outside.measured is None or outside.planned is None or not (outside.off or terms["inside"].override):
+    stated, weights, inside = _stated_override(terms, planned), terms["weights"], terms["inside"]
+    if weights.off and weights.measured is not None:
+        gib = weights.measured - (_gib(planned.get("draft_bytes")) or 0.0)
+        weights.override = stated or {"weights_gib": round(max(0.01, gib), 2)}
+    if inside.off and inside.measured is not None:
+        inside.override = stated or {"overheads": {"inside_gib": max(0.0, inside.measured)}}
+    outside, usual = terms["outside"], (inside.planned or {}).get("typical", 0.0)
+    if outside.measured is None or outside.planned is None or not (outside.off or inside.override):
         return
     only_stated = "stated_gib" in planned and "weights_bytes" not in planned
     if only_stated and outside.measured < 0 and planned["solved"]:  # it holds less than it requests
@@ -481,35 +457,20 @@ def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
         return
     kept_share = OVERHEADS["kept_share"][LEVELS.index("typical")]
     before = _outside_setting(outside.planned["typical"], usual, kept_share, planned)
-    new = max(0.0, terms["inside"].measured or 0.0) if terms["inside"].override else usual
+    new = max(0.0, inside.measured or 0.0) if inside.override else usual
     figure = round(max(0.0, before + outside.difference + (new - usual) * (1 - kept_share)), 2)
     if outside.off:
         outside.override = {"overheads": {"outside_gib": figure}}
     elif abs(figure - before) > HOST_NOISE_GIB:  # the total is as planned, with another share inside
-        overheads = terms["inside"].override.get("overheads", {})
-        terms["inside"].override = {**terms["inside"].override, "overheads": {**overheads, "outside_gib": figure}}
-
-
-def _override_weights_and_inside(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
-    stated = _stated_override(terms, planned)
-    weights, inside = terms["weights"], terms["inside"]
-    if weights.off and weights.measured is not None:
-        gib = weights.measured - (_gib(planned.get("draft_bytes")) or 0.0)
-        weights.override = stated or {"weights_gib": round(max(0.01, gib), 2)}
-    if inside.off and inside.measured is not None:
-        inside.override = stated or {"overheads": {"inside_gib": max(0.0, inside.measured)}}
+        overheads = {**inside.override.get("overheads", {}), "outside_gib": figure}
+        inside.override = {**inside.override, "overheads": overheads}
 
 
 def _outside_setting(outside: float, inside: float, kept_share: float, planned: Mapping[str, Any]) -> float:
-    """Return the setting C(outside_gib) that a plan corresponds to.
+    """Return the setting C(outside_gib), GiB, that a plan corresponds to. outside, inside: planned (typical), GiB.
 
     service_memory.Engine.residency is requested - (1 - kept share) x inside + outside, or, with a KV cache of a fixed size,
     weights + cache + kept share x inside + outside.
-
-    :param outside: planned (typical), GiB
-    :param inside: planned (typical), GiB
-    :param kept_share: usual share of the overhead inside that stays allocated
-    :returns: GiB
     """
     cache = planned.get("available_kv_bytes") or {}
     if cache and cache["low"] == cache["high"] and "stated_gib" not in planned:
@@ -541,41 +502,28 @@ def _yaml(override: Mapping[str, Any]) -> str:
 
 
 def _finding(service: str, rule: str, severity: str, message: str, fix: str) -> Finding:
-    return Finding(
-        rule=f"residency.{rule}", severity=severity, service=service, message=message, fix=fix, basis="measured"
-    )
+    return Finding(f"residency.{rule}", severity, message, fix, service, basis="measured")
 
 
-def _findings(
-    service: str,
-    terms: Mapping[str, Term],
-    planned: Mapping[str, Any],
-    log: StartLog,
-    use: HostUse,
-    kv_measured: float | None,
-) -> list[Finding]:
-    findings = []
+def _findings(service: str, terms: Mapping[str, Term]) -> Iterator[Finding]:
+    """Yield a finding for every term that differs on its own."""
     for name in ("weights", "inside", "outside"):
         term = terms[name]
         if not term.off or not term.override or term.planned is None:
             continue
+        low, typical, high = (f"{term.planned[level]:.2f}" for level in LEVELS)
         message = _MESSAGES[name].format(
             name=service,
             measured=f"{term.measured if name == 'inside' else abs(term.measured or 0.0):.2f}",
             more="more" if (term.measured or 0.0) >= 0 else "less",
-            planned=_range(term.planned),
+            planned=typical if low == high else f"{typical} (from {low} to {high})",
             off="" if term.off_percent is None else f"{term.off_percent:+.0f} %",
             cache="smaller" if term.difference > 0 else "larger",
         )
         fix = f"Plan again with this in the service {service}: {_yaml(term.override)}"
         if "memory" in term.override:
             fix += "; kv_gib has the present size of its cache, set the size that it should have"
-        findings.append(_finding(service, name, "warning" if term.verdict == "over" else "info", message, fix))
-    return [
-        *findings,
-        *_layout(service, terms, planned, log, kv_measured),
-        *_unexplained(service, terms["residency"], use),
-    ]
+        yield _finding(service, name, "warning" if term.verdict == "over" else "info", message, fix)
 
 
 def _unexplained(service: str, residency: Term, use: HostUse) -> list[Finding]:
@@ -592,11 +540,7 @@ def _unexplained(service: str, residency: Term, use: HostUse) -> list[Finding]:
 
 
 def _layout(
-    service: str,
-    terms: Mapping[str, Term],
-    planned: Mapping[str, Any],
-    log: StartLog,
-    kv_measured: float | None,
+    service: str, terms: Mapping[str, Term], planned: Mapping[str, Any], log: StartLog, kv_measured: float | None
 ) -> list[Finding]:
     """Return a finding if a KV cache of the measured size holds another number of tokens than the plan calculates."""
     blocks = planned.get("block_size")
@@ -616,18 +560,14 @@ def _layout(
         f"{kv_measured:.2f} GiB of KV cache of {service} have {term.measured:,.12g} {term.unit}; the plan calculates {expected:,.0f} "
         f"({100 * off / expected:+.0f} %)."
     )
-    hints = list(_layout_hints(planned, log))
+    vllm_version, hints = planned.get("vllm_version"), []
+    if log.block_size and blocks and log.block_size != blocks:
+        hints.append(f"its blocks have {log.block_size} tokens, the plan's {blocks}")
+    if log.version and vllm_version and log.version != vllm_version:
+        hints.append(f"it is vLLM {log.version}, planned as {vllm_version}")
     fix = "Check kv-cache-dtype, speculative-config and vllm_version of the service"
     fix += f": {', and '.join(hints)}" if hints else ""
     return [_finding(service, name, "warning" if off < 0 else "info", message, fix)]
-
-
-def _layout_hints(planned: Mapping[str, Any], log: StartLog) -> Iterator[str]:
-    blocks, vllm_version = planned.get("block_size"), planned.get("vllm_version")
-    if log.block_size and blocks and log.block_size != blocks:
-        yield f"its blocks have {log.block_size} tokens, the plan's {blocks}"
-    if log.version and vllm_version and log.version != vllm_version:
-        yield f"it is vLLM {log.version}, planned as {vllm_version}"
 
 
 def compare_system(os_reserve_gib: float | None, uses: Sequence[HostUse]) -> tuple[Term, list[Finding]]:
@@ -646,12 +586,6 @@ def compare_system(os_reserve_gib: float | None, uses: Sequence[HostUse]) -> tup
     return term, [_finding("", "system", "warning" if term.verdict == "over" else "info", message, fix)]
 
 
-def _range(planned: Mapping[str, float]) -> str:
-    if planned["low"] == planned["high"]:
-        return f"{planned['typical']:.2f}"
-    return f"{planned['typical']:.2f} (from {planned['low']:.2f} to {planned['high']:.2f})"
-
-
 def merged_override(terms: Mapping[str, Term]) -> dict[str, Any]:
     """Return the overrides of all terms, merged."""
     merged: dict[str, Any] = {}
@@ -662,22 +596,15 @@ def merged_override(terms: Mapping[str, Term]) -> dict[str, Any]:
 
 
 def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str, Any]:
-    """Return the measured figures for a receipt: plain numbers, C(None) for missing ones.
-
-    :returns: GiB, tokens and seconds by name
-    """
-    values: dict[str, Any] = {
-        f"{name}_gib": terms[name].measured for name in ("weights", "inside", "kv_cache", "outside", "residency")
+    """Return the measured figures for a receipt, in GiB, tokens and seconds, C(None) for missing ones."""
+    sizes = ("weights", "inside", "kv_cache", "outside", "residency")
+    of_log = ("kv_cache_tokens", "max_concurrency", "load_seconds", "compile_seconds")
+    return {
+        **{f"{name}_gib": terms[name].measured for name in sizes},
+        **{name: getattr(log, name) for name in of_log},
+        "gpu_gib": use.gpu_gib,
+        "start_seconds": use.start_seconds,
     }
-    values.update(
-        kv_cache_tokens=log.kv_cache_tokens,
-        max_concurrency=log.max_concurrency,
-        gpu_gib=use.gpu_gib,
-        load_seconds=log.load_seconds,
-        compile_seconds=log.compile_seconds,
-        start_seconds=use.start_seconds,
-    )
-    return values
 
 
 SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")

@@ -46,12 +46,7 @@ def starts(view: HostView, request: Request) -> dict[str, Any]:
 
 
 def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Ask one service for a token and for its metrics.
-
-    :param probe: its C(url) (empty for a rank that answers no requests), its C(model) and its C(api_key_file)
-    :param timeout: of the request and of the metrics, in seconds
-    :returns: C({name, ready, stage, error}) and the metrics; ready is None without a C(url)
-    """
+    """Ask one service for a token and its metrics; returns C({name, ready, stage, error}), ready None without a C(url). timeout: seconds each."""
     if not probe.get("url"):
         return {"name": name, "ready": None, "stage": "unit", "error": "", **metrics.parse("")}
     answer = endpoint.wait_ready(
@@ -68,13 +63,7 @@ def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         figures = metrics.parse(reply.body.decode("utf-8", "replace") if reply.status == 200 else "")
     except (OSError, ValueError):
         figures = metrics.parse("")
-    return {
-        "name": name,
-        "ready": bool(answer["ready"]),
-        "stage": answer["stage"],
-        "error": answer.get("error") or "",
-        **figures,
-    }
+    return {"name": name, **{key: answer[key] for key in ("ready", "stage", "error")}, **figures}
 
 
 def recorded(folder: Path, name: str) -> dict[str, Any]:
@@ -95,10 +84,7 @@ def recorded(folder: Path, name: str) -> dict[str, Any]:
 def starting(
     run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str], run_dir: str, folder: Path
 ) -> dict[str, Any]:
-    """Return the progress of each service whose unit starts; unreadable starts are skipped.
-
-    :param folder: with the stages of the last starts
-    """
+    """Return the progress of each service whose unit starts; unreadable starts are skipped. folder: with the stages of the last starts."""
     service_names = {f"spark-{name}.service": name for name in names}
     progress = {}
     for unit in units:
@@ -117,10 +103,7 @@ def starting(
 
 
 def causes(run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, str]:
-    """Return why units failed, or restart again and again, by the journal.
-
-    :returns: cause and fix by the name of the service, for those whose cause is known
-    """
+    """Return why units failed, or restart again and again: cause and fix by the name of the service, where the journal tells it."""
     service_names = {f"spark-{name}.service": name for name in names}
     explained = {}
     for unit in units:
@@ -135,16 +118,10 @@ def causes(run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str]) -
 
 
 def on_demand(state: Mapping[str, Any] | None, names: Sequence[str], now: float) -> dict[str, Any]:
-    """Return the services on demand as the program that starts them reports them; none if its report is old.
-
-    :param now: seconds since 1970
-    :returns: of each service that it names: C(state), C(idle_seconds) and C(waiting) (C(None) if unknown), C(pin) and C(why)
-    """
+    """Return C(state), C(idle_seconds), C(waiting), C(pin) and C(why) of services by the on-demand proxy; none if its report is old."""
     try:
-        fresh = (
-            abs(now - calendar.timegm(time.strptime(str((state or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))) < SILENT_SECONDS
-        )
-        services = dict((state or {})["services"]) if fresh else {}
+        at = calendar.timegm(time.strptime(str((state or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))
+        services = dict((state or {})["services"]) if abs(now - at) < SILENT_SECONDS else {}
     except (KeyError, TypeError, ValueError):
         return {}
     reported = {}

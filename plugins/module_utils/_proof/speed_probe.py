@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,6 @@ from typing import Any
 from .._runtime import metrics
 from .._runtime.engine_client import Client, Problem
 from .._speed.judge import MOST_STREAMS, OUTPUT_TOKENS, PREFILL_TOKENS, Measured
-from . import fast_path
 
 PART_SECONDS = 15.0
 """Of each part; what was counted by then gives the rate."""
@@ -38,6 +37,13 @@ ABORT_TOKENS = 8
 """Tokens that an engine may still generate for a stream that was broken off."""
 LOAD_SECONDS = 1.0
 """After the start of several streams; then the clock of the GPU is that of a busy one."""
+COUNTERS = {
+    **metrics.COUNTERS,
+    **metrics.REQUESTS,
+    "drafts": ("vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_drafts"),
+    "accepted": ("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens"),
+}
+"""Our name -> names of vLLM."""
 _TOKENS_PER_CHARACTER = 0.2
 """Of usual vocabularies; the prompt of one stream shows it for smaller ones, and has some tokens more for its random start."""
 _RANDOM_START = 0.8
@@ -122,9 +128,9 @@ class Probe:
 
     def _parts(self) -> tuple[Measured, int]:
         """Return the measurement, and how many tokens were generated for it."""
-        drafts = [self._drafts()]
+        drafts = [_counters(self.client)]
         streams = self._run(1, OUTPUT_TOKENS)
-        drafts.append(self._drafts())
+        drafts.append(_counters(self.client))
         measured = Measured(single=_rate(streams), single_tokens_per_step=_tokens_per_step(*drafts))
         missing = [] if measured.single else [_why_no_rate(streams)]
         count = min(self.streams, MOST_STREAMS)
@@ -133,7 +139,7 @@ class Probe:
                 clock = watcher.submit(self._clock_under_load)
                 several = self._run(count, OUTPUT_TOKENS // 2)
                 measured = replace(measured, several=_rate(several), streams=count, clock_mhz=clock.result())
-            drafts.append(self._drafts())
+            drafts.append(_counters(self.client))
             measured = replace(measured, several_tokens_per_step=_tokens_per_step(*drafts[1:]))
             missing += [] if measured.several else [_why_no_rate(several)]
             streams += several
@@ -201,34 +207,28 @@ class Probe:
         return self._generated()
 
     def _generated(self) -> float:
-        return sum(_progress(client).get("generation_tokens") or 0 for client in (self.client, *self.neighbours))
-
-    def _drafts(self) -> fast_path.Counted:
-        with suppress(Problem):
-            status, text = self.client.metrics(SMALL_REQUEST_SECONDS)
-            return fast_path.parse_metrics(text) if status == 200 else fast_path.Counted()
-        return fast_path.Counted()
+        return sum(_counters(client).get("generation_tokens") or 0 for client in (self.client, *self.neighbours))
 
 
-def _progress(client: Client) -> dict[str, float | None]:
+def _counters(client: Client) -> dict[str, float | None]:
     """Return the counters of an engine; empty without metrics."""
     with suppress(Problem):
         status, text = client.metrics(SMALL_REQUEST_SECONDS)
-        return metrics.progress(text) if status == 200 else {}
+        return metrics.sums(text, COUNTERS) if status == 200 else {}
     return {}
 
 
 def _running(client: Client) -> float:
-    figures = _progress(client)
+    figures = _counters(client)
     return (figures.get("requests_running") or 0) + (figures.get("requests_waiting") or 0)
 
 
-def _tokens_per_step(before: fast_path.Counted, after: fast_path.Counted) -> float | None:
+def _tokens_per_step(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> float | None:
     """Return the tokens that a step with drafts yielded between two moments, None without any."""
-    if after.drafts is None or after.accepted is None:
-        return None
-    drafts, accepted = after.drafts - (before.drafts or 0), after.accepted - (before.accepted or 0)
-    return round(1 + accepted / drafts, 3) if drafts > 0 and accepted >= 0 else None
+    drafts, accepted = ((after.get(name) or 0) - (before.get(name) or 0) for name in ("drafts", "accepted"))
+    return (
+        round(1 + accepted / drafts, 3) if drafts > 0 and after.get("accepted") is not None and accepted >= 0 else None
+    )
 
 
 def _prompt(nonce: str, index: int) -> str:

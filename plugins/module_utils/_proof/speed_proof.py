@@ -38,7 +38,8 @@ def prove(
     :param not_judged: why rates of this host mean nothing, or an empty text
     :returns: the record for the receipt, None if nothing was measured and the receipt has an earlier record, and findings
     """
-    first = _first_of(previous)
+    first = (previous or {}).get("first")
+    first = first if isinstance(first, Mapping) and isinstance(first.get("measured"), Mapping) else None
     earlier = Measured.from_receipt(first["measured"]) if first else None
     earlier_verdict = str(first.get("verdict")) if first else "fine"
 
@@ -80,9 +81,3 @@ def finding_of(record: Mapping[str, Any] | None) -> dict[str, str] | None:
         if isinstance(finding, Mapping) and finding.get("severity") == "warning":
             return {key: str(finding.get(key) or "") for key in ("message", "fix")}
     return None
-
-
-def _first_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the first measurement that a receipt keeps, None without a usable one."""
-    first = (previous or {}).get("first")
-    return first if isinstance(first, Mapping) and isinstance(first.get("measured"), Mapping) else None

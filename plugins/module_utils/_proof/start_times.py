@@ -9,7 +9,7 @@ not advised, such as C(runai_streamer).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
@@ -35,25 +35,17 @@ EAGER = "own measurement, vLLM 0.26.0 on an H100: of 157 s a 4B compiled for 38 
 
 
 def findings(service: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return findings about the duration of a service's last start, with advice to shorten it.
-
-    :param service: of the plan: C(name), C(args), C(on_demand), C(vllm_version), C(memory) and C(cluster)
-    :param starts: the last starts, the oldest first, of C(start_stages.checked)
-    :returns: findings, empty without a known start
-    """
+    """Return findings about the duration of a service's last start, with advice. service: of the plan. starts: of C(start_stages.checked)."""
     same = start_stages.alike(starts)
     if not same:
         return []
     last, before = same[-1], same[:-1]
-    all_findings = [_took(service, last, bool(before)), *_waited(service, last), *_slower(service, last, before)]
-    return [*all_findings, *_loader(service, last), *_compiled(service, last, before), *_graphs(service, last)]
+    slow_load = [*_slower(service, last, before), *_loader(service, last)]
+    return [*_took(service, last, bool(before)), *slow_load, *_compiled(service, last, before), *_graphs(service, last)]
 
 
 def of_host(services: Sequence[Mapping[str, Any]], recorded_starts: Any) -> list[Finding]:
-    """Return findings about the duration of the last starts of a host's services, with advice to shorten them.
-
-    :param recorded_starts: the last starts by service, C(health.starts) of M(dgxspark.vllm.spark_info); other types count as empty
-    """
+    """Return the findings of a host's services. recorded_starts: by service, C(health.starts) of M(dgxspark.vllm.spark_info)."""
     starts = recorded_starts if isinstance(recorded_starts, Mapping) else {}
     return [
         finding
@@ -67,26 +59,21 @@ def _finding(rule: str, severity: str, service: Mapping[str, Any], message: str,
     return Finding(f"start.{rule}", severity, message, fix, name, source=source, basis="measured")
 
 
-def _took(service: Mapping[str, Any], last: Mapping[str, Any], is_restart: bool) -> Finding:
-    """Return a finding with the duration of each stage."""
+def _took(service: Mapping[str, Any], last: Mapping[str, Any], is_restart: bool) -> Iterator[Finding]:
+    """Yield a finding with the duration of each stage, and one about a start that waited for its turn or for memory."""
     text = f"its last start took {last['seconds']:.0f} s: {start_stages.text(last['stages'])}."
-    compiled = last["said"].get("compile_seconds")
+    compiled, fix, source = last["said"].get("compile_seconds"), "", ""
     if compiled:
         text += f" It compiled for {compiled:.0f} s."
-    if is_restart or not compiled:
-        return _finding("took", "info", service, text, "")
-    fix = "It is the first known start of this launch. The next one finds what this one compiled, and took less than half in two reports."
-    return _finding("took", "info", service, text, fix, CACHES)
-
-
-def _waited(service: Mapping[str, Any], last: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding about a start that waited for its turn or for memory."""
+    if compiled and not is_restart:
+        fix = "It is the first known start of this launch. The next one finds what this one compiled, and took less than half in two reports."
+        source = CACHES
+    yield _finding("took", "info", service, text, fix, source)
     waited = last["stages"].get(start_stages.GATE, 0.0)
-    if waited < LEAST_SECONDS:
-        return []
-    text = f"its last start waited for {waited:.0f} s of {last['seconds']:.0f} s before the engine was started: for its turn, or for memory."
-    fix = f"journalctl -u spark-{service.get('name')} -g spark-unit says for what. Engines of one host load one after the other."
-    return [_finding("waited", "info", service, text, fix)]
+    if waited >= LEAST_SECONDS:
+        text = f"its last start waited for {waited:.0f} s of {last['seconds']:.0f} s before the engine was started: for its turn, or for memory."
+        fix = f"journalctl -u spark-{service.get('name')} -g spark-unit says for what. Engines of one host load one after the other."
+        yield _finding("waited", "info", service, text, fix)
 
 
 def _slower(service: Mapping[str, Any], last: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[Finding]:

@@ -68,27 +68,17 @@ def cosine(first: list[float], second: list[float]) -> float:
 PARSER_FIX = "set the tool-call-parser (and chat template) that this model was trained with"
 
 
-def malformed_call(content: str) -> str:
-    """Return the part of an answer's content that is a tool call written as text, or an empty text."""
-    match = _CALL_TEXT.search(content) or _CALL_FENCE.search(content)
-    return content[match.start() :][:120] if match else ""
-
-
 def calls_of(choice: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the tool calls of an answer in OpenAI's form.
-
-    :returns: C([{id, type, function: {name, arguments}}])
-    :raises Problem: for a call that is damaged, also for one inside the content
-    """
+    """Return the tool calls of an answer in OpenAI's form. Raises Problem for a damaged call, also for one inside the content."""
     message = choice["message"]
-    inside = malformed_call(str(message.get("content") or ""))
-    if inside:
-        raise Problem(f"a malformed call inside content: {inside!r}", MALFORMED_FIX, True)
+    content = str(message.get("content") or "")
+    match = _CALL_TEXT.search(content) or _CALL_FENCE.search(content)
+    if match:
+        raise Problem(f"a malformed call inside content: {content[match.start() :][:120]!r}", MALFORMED_FIX, True)
     calls = []
     for number, call in enumerate(entries_of(message, "tool_calls")):
         function = call.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        raw = function.get("arguments") if isinstance(function, dict) else None
+        name, raw = (function.get(key) if isinstance(function, dict) else None for key in ("name", "arguments"))
         if name not in names:
             offered = "'get_weather'" if len(names) == 1 else "an offered one"
             raise Problem(f"the tool call names {name!r} instead of {offered}", PARSER_FIX, True)
@@ -104,11 +94,7 @@ def calls_of(choice: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, 
         )
     finish = choice.get("finish_reason")
     if calls and finish not in ("tool_calls", "length"):
-        raise Problem(
-            f"the tool call came with finish_reason {finish!r} instead of 'tool_calls'",
-            PARSER_FIX,
-            True,
-        )
+        raise Problem(f"the tool call came with finish_reason {finish!r} instead of 'tool_calls'", PARSER_FIX, True)
     return calls if finish != "length" else []
 
 
@@ -125,16 +111,11 @@ def garbage(text: str, chat: bool = True) -> str:
     unreadable = sum(sign == "\ufffd" or unicodedata.category(sign) in ("Cc", "Co", "Cn") for sign in signs)
     if unreadable == len(signs) or (unreadable >= REPEATS and 2 * unreadable > len(signs)):
         return f"{unreadable} of its {len(signs)} signs cannot be read"
-    return (
-        "" if not chat and set(stripped) <= FILLERS else _repetition(stripped, signs, frozenset() if chat else FILLERS)
-    )
-
-
-def _repetition(text: str, signs: list[str], ignored: frozenset[str]) -> str:
-    """Return the description of a text that repeats one sign or word, else an empty text. ignored: signs of words that do not count."""
+    if not chat and set(stripped) <= FILLERS:
+        return ""
     if len(set(signs)) == 1 and len(signs) >= REPEATS // 2 and not signs[0].isalnum():
         return f"{signs[0]!r} {len(signs)} times and nothing else"
-    piece = _repeated_word(text[-4000:], ignored)
+    piece = _repeated_word(stripped[-4000:], frozenset() if chat else FILLERS)
     return f"{piece!r} over and over" if piece else ""
 
 

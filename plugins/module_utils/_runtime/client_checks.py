@@ -85,13 +85,7 @@ def read_secret(path: str | None) -> str:
 
 
 def send(url: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
-    """Send one request.
-
-    :param body: of a POST; None for a GET
-    :returns: the JSON of the answer; None for other content
-    :raises OSError: also for an HTTP status that may change
-    :raises Refused: for a status that does not change
-    """
+    """Send a GET, or a POST of C(body); returns its JSON or None. Raises OSError for a status that may change, Refused for one that does not."""
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     data = None if body is None else json.dumps(body).encode()
     reply = http_client.fetch(url, "GET" if data is None else "POST", headers, data, REQUEST_SECONDS)

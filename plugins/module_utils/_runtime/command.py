@@ -308,11 +308,7 @@ def failing(module: Any) -> Iterator[None]:
 
 
 def answered(program: str, rc: int, message: str = "") -> None:
-    """Raise NoAnswer for a program that exists and failed: the fact is unknown.
-
-    :param rc: its exit code; 127 stands for a missing program, which is an answer
-    :raises NoAnswer: if it failed
-    """
+    """Raise NoAnswer for a program that exists and failed: the fact is unknown. 127, a missing program, is an answer."""
     if rc not in (0, 127):
         last = message.strip().splitlines()[-1:] or [f"exit code {rc}"]
         raise NoAnswer(program, f"{program} failed: {last[0].strip()}")

@@ -179,11 +179,8 @@ class Readiness:
         remaining: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
-        self.client = client
-        self.model = model
-        self.requests = requests
-        self.remaining = remaining
-        self.clock = clock
+        self.client, self.model, self.requests = client, model, requests
+        self.remaining, self.clock = remaining, clock
         self.attempts = 0
         self.tokens_asked_at: float | None = None
         self.facts = blank_figures(model)
@@ -203,12 +200,7 @@ class Readiness:
     def models(self) -> None:
         """Pass when the requested name is served; note the context length and the version."""
         answer = self.client.request_json("GET", "/v1/models", timeout=self._short())
-        listed = answer.get("data")
-        served = {
-            str(entry["id"]): entry
-            for entry in (listed if isinstance(listed, list) else [])
-            if isinstance(entry, dict) and "id" in entry
-        }
+        served = {str(entry["id"]): entry for entry in entries_of(answer, "data") if "id" in entry}
         if not served:
             raise Problem("the server lists no model yet", "see the unit's log")
         if self.model is None:
@@ -252,10 +244,8 @@ class Readiness:
         prompt = self.requests.prompt
         chat = {"messages": [{"role": "user", "content": prompt}]}
         ways = {
-            "chat": lambda: self._measured("/v1/chat/completions", chat, _chat_delta),
-            "completions": lambda: self._measured(
-                "/v1/completions", {"prompt": prompt}, lambda event: str(first_choice(event).get("text") or "")
-            ),
+            "chat": lambda: self._measured("/v1/chat/completions", chat),
+            "completions": lambda: self._measured("/v1/completions", {"prompt": prompt}),
             "embeddings": self._embed,
             "rerank": self._rerank,
         }
@@ -275,9 +265,7 @@ class Readiness:
         answer = self.client.request_json("POST", "/v1/embeddings", body, self._long())
         vectors: list[Any] = [entry.get("embedding") for entry in entries_of(answer, "data")]
         wrong = wrong_vectors(vectors, len(texts))
-        near = far = 0.0
-        if not wrong:
-            near, far = cosine(vectors[0], vectors[1]), cosine(vectors[0], vectors[2])
+        near, far = (0.0, 0.0) if wrong else (cosine(vectors[0], other) for other in vectors[1:])
         if wrong or near <= far:
             wrong = wrong or f"two texts of the same meaning are no nearer ({near:.3f}) than one of another ({far:.3f})"
             raise Problem(f"the embeddings are wrong: {wrong}", POOLING_FIX, kind="http", status=500)
@@ -294,19 +282,13 @@ class Readiness:
             for entry in entries_of(answer, "results")
             if isinstance(entry.get("index"), int) and is_figure(entry.get("relevance_score"))
         }
-        if set(scores) != {0, 1}:
-            wrong = "not one score for each document"
-        else:
-            wrong = (
-                ""
-                if scores[1] > scores[0]
-                else f"the document that answers has {scores[1]:.3f}, another {scores[0]:.3f}"
-            )
+        wrong = "not one score for each document" if set(scores) != {0, 1} else ""
+        if not wrong and scores[1] <= scores[0]:
+            wrong = f"the document that answers has {scores[1]:.3f}, another {scores[0]:.3f}"
         if wrong:
             raise Problem(f"the scores are wrong: {wrong}", POOLING_FIX, kind="http", status=500)
-        return pooled(
-            self.clock() - start, f"{scores[1]:.3f} for the document that answers, {scores[0]:.3f} for another"
-        )
+        reply = f"{scores[1]:.3f} for the document that answers, {scores[0]:.3f} for another"
+        return pooled(self.clock() - start, reply)
 
     def _name_the_hang(self, problem: Problem) -> Problem:
         try:
@@ -331,14 +313,14 @@ class Readiness:
             kind="timeout",
         )
 
-    def _measured(self, path: str, prompt: dict[str, Any], delta: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    def _measured(self, path: str, prompt: dict[str, Any]) -> dict[str, Any]:
         options = {"max_tokens": self.requests.max_tokens, "temperature": 0, "stream_options": {"include_usage": True}}
         body = {"model": self.model, **prompt, "stream": True, **options}
         start = self.clock()
         stream = _Stream()
         try:
             for event in self.client.events(path, body, self._long()):
-                stream.add(delta(event), event.get("usage"), self.clock)
+                stream.add(_piece(event), event.get("usage"), self.clock)
                 if self.remaining() <= 0:
                     raise Problem(
                         f"the answer was still going on at the deadline ({stream.chunks} pieces so far)",
@@ -352,15 +334,10 @@ class Readiness:
         tokens = stream.tokens
         if stream.first is None or stream.last is None:
             # If token 0 is a special token, the wrong tokens of an engine do not appear in the text.
-            unseen = tokens is not None and tokens >= REPEATS
-            raise Problem(
-                f"{path} ended without a text, after {tokens} tokens that none is made of"
-                if unseen
-                else f"{path} ended without a single token",
-                GARBAGE_FIX if unseen else "see the unit's log; check the chat template of the model",
-                kind="http",
-                status=500,
-            )
+            message, fix = "a single token", "see the unit's log; check the chat template of the model"
+            if tokens is not None and tokens >= REPEATS:
+                message, fix = f"a text, after {tokens} tokens that none is made of", GARBAGE_FIX
+            raise Problem(f"{path} ended without {message}", fix, kind="http", status=500)
         count = tokens if tokens is not None else stream.chunks
         rate = None
         if count >= MIN_TOKENS_FOR_RATE and stream.last - stream.first >= MIN_SECONDS_FOR_RATE:
@@ -426,14 +403,9 @@ class Readiness:
 
     def tools(self) -> None:
         """Pass when an offered tool is called in OpenAI's form, not as text."""
+        messages = [{"role": "user", "content": "What is the weather in Paris now? Use the tool."}]
         try:
-            choice = self._chat(
-                {
-                    "messages": [{"role": "user", "content": "What is the weather in Paris now? Use the tool."}],
-                    "tools": [WEATHER_TOOL],
-                    "tool_choice": "auto",
-                }
-            )
+            choice = self._chat({"messages": messages, "tools": [WEATHER_TOOL], "tool_choice": "auto"})
         except Problem as problem:
             if problem.kind == "http" and "tool" in problem.message.lower():
                 problem.fix = "set enable-auto-tool-choice and the tool-call-parser of this model"
@@ -475,15 +447,10 @@ class Readiness:
             if not calls:
                 return turn
             content = choice["message"].get("content") or ""
-            answers = [
-                {
-                    "role": "tool",
-                    "tool_call_id": call["id"],
-                    "content": AGENT_RESULTS.get(call["function"]["name"], "done"),
-                }
-                for call in calls
-            ]
-            messages += [{"role": "assistant", "content": content, "tool_calls": calls}, *answers]
+            messages.append({"role": "assistant", "content": content, "tool_calls": calls})
+            for call in calls:
+                result = AGENT_RESULTS.get(call["function"]["name"], "done")
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
         return AGENT_TURNS
 
     def reasoning(self) -> None:
@@ -513,18 +480,19 @@ class Readiness:
             )
 
 
-def _chat_delta(event: dict[str, Any]) -> str:
-    delta = first_choice(event).get("delta")
-    if not isinstance(delta, dict):
-        return ""
-    return "".join(str(delta.get(name) or "") for name in ("reasoning", "reasoning_content", "content"))
+def _piece(event: dict[str, Any]) -> str:
+    """Return the text of an event of a chat or of a plain completion."""
+    choice = first_choice(event)
+    delta = choice.get("delta")
+    if isinstance(delta, dict):
+        return "".join(str(delta.get(name) or "") for name in ("reasoning", "reasoning_content", "content"))
+    return str(choice.get("text") or "")
 
 
 def call_a_tool(client: Client, model: str, timeout: float) -> None:
-    """Pass when a model calls an offered tool in OpenAI's form, also through a gateway.
+    """Pass when a model calls an offered tool in OpenAI's form, also through a gateway. timeout: seconds of the one request.
 
-    :param timeout: seconds of the one request
-    :raises Problem: with the answer that came instead; C(kind) C(answer) or C(length) if there was an answer
+    Raises Problem with the answer that came instead; C(kind) C(answer) or C(length) if there was an answer.
     """
     requests = Requests(completion_timeout=timeout, agent=False)
     Readiness(client, model, requests, lambda: timeout, time.monotonic).tools()

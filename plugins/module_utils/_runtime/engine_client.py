@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
 import ssl
 import time
@@ -23,6 +24,10 @@ from .http_client import Deadline, ResponseTooLarge, connect, exchange, read_bod
 
 APIS = ("chat", "completions", "embeddings", "rerank")
 """Ways to ask a model, in the order in which the paths are tried; pooling models have the last ones alone."""
+UNSUPPORTED = re.compile(
+    "chat[ _]template|does not support (?:chat|completions|embeddings|rerank|score)|: not found|method not allowed|not implemented"
+)
+"""In the lower-case message of a server without a path."""
 MAX_TEXT = 400
 
 
@@ -148,11 +153,7 @@ class Client:
         return Problem(f"{where} cannot be reached: {error}", "check the address and the route to it", kind="refused")
 
     def status_problem(self, status: int, raw: bytes, path: str) -> Problem:
-        """Return the meaning of an HTTP status, with the fix.
-
-        :param status: other than 200
-        :returns: the problem, without the key
-        """
+        """Return the meaning of an HTTP status other than 200, with the fix and without the key."""
         text = self.redact(error_text(raw))
         message = f"HTTP {status} at {path}" + (f": {text}" if text else "")
         if status in (401, 403):
@@ -174,11 +175,7 @@ class Client:
     def call(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout: float = 10.0
     ) -> tuple[int, bytes]:
-        """Make one request.
-
-        :param timeout: seconds for all of it
-        :raises Problem: when there is no HTTP answer by then, or one of more than C(MAX_BODY_BYTES)
-        """
+        """Make one request. Raises Problem without an HTTP answer within C(timeout) seconds, or for one of more than C(MAX_BODY_BYTES)."""
         with self._exchange(method, path, body, Deadline(timeout)) as response:
             return response.status, read_body(response)
 
@@ -190,11 +187,7 @@ class Client:
     def request_json(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout: float = 10.0
     ) -> dict[str, Any]:
-        """Make one request whose answer is a JSON object.
-
-        :param timeout: seconds for all of it
-        :raises Problem: for every other answer, and for none
-        """
+        """Make one request whose answer is a JSON object. Raises Problem for every other answer, and for none within C(timeout) seconds."""
         status, raw = self.call(method, path, body, timeout)
         if status != 200:
             raise self.status_problem(status, raw, path)
@@ -209,11 +202,7 @@ class Client:
         return answer
 
     def events(self, path: str, body: dict[str, Any], timeout: float) -> Generator[dict[str, Any], None, None]:
-        """Stream a completion.
-
-        :param timeout: seconds for every wait for the next whole event
-        :raises Problem: when the stream breaks off before its [DONE] or carries an error of the engine
-        """
+        """Stream a completion. timeout: seconds for every event. Raises Problem if it breaks off before its [DONE], or for the engine's error."""
         deadline = Deadline(timeout)
         with self._exchange("POST", path, body, deadline) as response:
             if response.status != 200:
@@ -272,26 +261,11 @@ def error_text(raw: bytes) -> str:
 
 
 def path_unsupported(problem: Problem) -> bool:
-    """Return whether a refusal means that model or server has no such path, so that another of C(APIS) is the real one.
-
-    A model without chat has completions; a pooling model has neither, but vectors or scores.
-    """
+    """Return whether a refusal means that another of C(APIS) is the real one: a model without chat, or a pooling model."""
     if problem.kind != "http" or problem.status not in (400, 404, 405, 501):
         return False
     text = problem.message.lower()
-    signs = (
-        "chat template",
-        "chat_template",
-        "does not support chat",
-        "does not support completions",
-        "does not support embeddings",
-        "does not support rerank",
-        "does not support score",
-        ": not found",
-        "method not allowed",
-        "not implemented",
-    )
-    return "does not exist" not in text and any(sign in text for sign in signs)
+    return "does not exist" not in text and bool(UNSUPPORTED.search(text))
 
 
 def first_way(ways: Mapping[str, Callable[[], dict[str, Any]]], known_way: str | None) -> tuple[dict[str, Any], str]:

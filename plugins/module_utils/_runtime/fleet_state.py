@@ -15,6 +15,7 @@ An endpoint that comes and goes is told about once, as unsteady, and again when 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -61,12 +62,8 @@ def fresh(content: Any) -> dict[str, Any]:
 def wants_completion(state: Mapping[str, Any], key: str, models: Sequence[str], every: int) -> str | None:
     """Return the model of an endpoint whose token is checked in this run, or None.
 
-    Every n-th run asks, and the names of an endpoint take turns. A failed one is asked in every run until it
-    answers;
-    else the checks between would hide that it cannot make tokens.
-
-    :param every: n, 0 to ask only what failed
-    :returns: the model, empty to take the first that the server lists
+    Every n-th run asks (n: C(every), 0 to ask only what failed), and the names of an endpoint take turns; an empty one is the first that
+    the server lists. A failed one is asked in every run until it answers; else the checks between would hide that it cannot make tokens.
     """
     failed = (state["endpoints"].get(key) or {}).get("completion_failed")
     if isinstance(failed, str) and (failed in models or not models):
@@ -148,11 +145,7 @@ def _turn(entry: dict[str, Any], result: Result, now: float, failures: int) -> d
 
 
 def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any] | None:
-    """Return a sign of life when the first run at or after C(at) (HH:MM, or C(off)) of a day is due.
-
-    :param state: of the monitor; receives the day
-    :returns: the change, None when none is due
-    """
+    """Return a sign of life for the first run of a day at or after C(at) (HH:MM, or C(off)), None if none is due. state: receives the day."""
     if at == "off":
         return None
     day, due = local.date().isoformat(), minute(at) <= local.hour * 60 + local.minute
@@ -169,18 +162,10 @@ def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any]
 
 def minute(text: str) -> int:
     """Return HH:MM as minutes of the day; raises ValueError for any other text."""
-    hours, colon, minutes = text.partition(":")
-    if not (
-        colon
-        and hours.isdecimal()
-        and minutes.isdecimal()
-        and len(hours) < 3
-        and len(minutes) == 2
-        and int(hours) < 24
-        and int(minutes) < 60
-    ):
+    match = re.fullmatch("([01]?[0-9]|2[0-3]):([0-5][0-9])", text)
+    if not match:
         raise ValueError(f"{text!r} is no time like 08:30")
-    return int(hours) * 60 + int(minutes)
+    return int(match[1]) * 60 + int(match[2])
 
 
 def is_quiet(spans: Sequence[str], local: datetime) -> bool:
@@ -195,13 +180,7 @@ def is_quiet(spans: Sequence[str], local: datetime) -> bool:
 
 
 def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapping[str, Any]], now: float) -> None:
-    """Add changes to the outbox of every notifier; remove the outboxes of former notifiers.
-
-    A new notifier gets the endpoints that are down already.
-
-    :param state: of the monitor, which is changed
-    :param now: seconds since 1970
-    """
+    """Add changes to the outbox of every notifier, and remove those of former ones; a new notifier gets the endpoints that are down already."""
     outbox = state["outbox"]
     for part in (outbox, state["delivery"]):
         for name in [name for name in part if name not in notifiers]:
@@ -240,12 +219,7 @@ def _down_already(state: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]
 
 
 def clock(moment: float, zone: tzinfo, now: float) -> str:
-    """Return a moment as text: the time, with the day unless it is today.
-
-    :param moment: seconds since 1970
-    :param now: seconds since 1970
-    :returns: HH:MM, or YYYY-MM-DD HH:MM
-    """
+    """Return a moment, seconds since 1970, as HH:MM, with the day (YYYY-MM-DD HH:MM) unless it is today."""
     then, today = datetime.fromtimestamp(moment, zone), datetime.fromtimestamp(now, zone)
     return then.strftime("%H:%M") if then.date() == today.date() else then.strftime("%Y-%m-%d %H:%M")
 
@@ -266,11 +240,7 @@ def short(text: str) -> str:
 
 
 def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
-    """Return one change as a line.
-
-    :param change: of C(judge) or C(heartbeat)
-    :param now: seconds since 1970
-    """
+    """Return one change, of C(judge) or C(heartbeat), as a line."""
     kind, key = change["what"], f"{change['key']} ({change['where']})"
     reason = short(change.get("error") or "")
     hint = f" Look: {short(change['hint'])}" if change.get("hint") else ""
@@ -293,10 +263,7 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
         return f"UP {key} for the last {change['checks']} checks, after it was unsteady."
     if kind == GONE:
         return f"GONE {key} is not watched any more; it was down since {clock(change['since'], zone, now)}."
-    return _alive_line(int(change["total"]), change["down"], zone, now)
-
-
-def _alive_line(total: int, down: Sequence[tuple[str, float | None]], zone: tzinfo, now: float) -> str:
+    total, down = int(change["total"]), change["down"]
     if not down:
         return f"ALIVE All {total} endpoints are up." if total != 1 else "ALIVE The one endpoint is up."
     names = ", ".join(f"{key} since {clock(since or now, zone, now)}" for key, since in down)
@@ -314,10 +281,7 @@ def title(host: str, changes: Sequence[Mapping[str, Any]]) -> str:
 def compose(
     host: str, changes: Sequence[Mapping[str, Any]], zone: tzinfo, now: float, total: int = 0
 ) -> tuple[str, str, int]:
-    """Return one message with the first changes of an outbox; the others stay for the next message, which it mentions.
-
-    :param now: seconds since 1970
-    """
+    """Return one message with the first changes of an outbox, and their number; it mentions the others, which stay."""
     head = _head(host, changes, total)
     lines: list[str] = []
     room = LIMIT - sum(len(text) + 1 for text in head) - 60
@@ -345,19 +309,12 @@ def _head(host: str, changes: Sequence[Mapping[str, Any]], total: int) -> list[s
 
 
 def delivered(state: dict[str, Any], name: str, count: int) -> None:
-    """Note that a notifier has taken the first changes of its outbox.
-
-    :param state: of the monitor, which is changed
-    """
+    """Note in the state that a notifier has taken the first changes of its outbox."""
     del state["outbox"][name][:count]
     state["delivery"].pop(name, None)
 
 
 def not_delivered(state: dict[str, Any], name: str, error: str, now: float) -> None:
-    """Note that a notifier has not taken its message; the changes stay.
-
-    :param state: of the monitor, which is changed
-    :param now: seconds since 1970
-    """
+    """Note in the state that a notifier has not taken its message; the changes stay. now: seconds since 1970."""
     since = (state["delivery"].get(name) or {}).get("since") or now
     state["delivery"][name] = {"error": short(error), "since": since}

@@ -182,11 +182,7 @@ class Step:
 
 
 def level(settings: Settings, look: Look, last: tuple[float, int] | None = None) -> str:
-    """Return how short the memory is, one of C(LEVELS).
-
-    :param last: clock and C(MemAvailable) of the look before, from which follows how fast it falls
-    :returns: C(CALM), C(SHORT) or C(CRITICAL)
-    """
+    """Return how short the memory is, one of C(LEVELS). last: clock and C(MemAvailable) of the look before: how fast does it fall?"""
     floor = (settings.start_floor_gib if look.starting else settings.floor_gib) * GIB
     stalled = look.stalled or 0.0
     tight = look.available < 2 * floor
@@ -202,11 +198,7 @@ def level(settings: Settings, look: Look, last: tuple[float, int] | None = None)
 
 
 def decide(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
-    """Return the steps after one look, at most one against a shortage, and the next state.
-
-    :param account: the holders of the memory at the last look; None if unknown
-    :returns: the steps in their order, and the state for the next call
-    """
+    """Return the steps after one look, in their order, at most one against a shortage, and the next state. account: None if unknown."""
     now = look.clock
     current = level(settings, look, state.last)
     since = None if current == CRITICAL else now if state.eased is None else state.eased
@@ -219,20 +211,14 @@ def decide(settings: Settings, state: State, look: Look, account: Account | None
         calm=None,
         critical=None if current == SHORT else now if state.critical is None else state.critical,
     )
-    usable = _usable(state, account, now)
+    # Of this shortage, recent, and newer than the last change to an engine.
+    newest = max(state.since or 0.0, state.harmed or 0.0, now - ACCOUNT_SECONDS)
+    usable = account if account is not None and account.clock >= newest else None
     messages, state = _say(settings, state, look, usable)
     step = _next(settings, state, look, current, usable) if now >= state.ready else None
     if step is None:
         return [*admitted, *messages], state
     return [*admitted, *messages, step], _after(state, step, now, current)
-
-
-def _usable(state: State, account: Account | None, now: float) -> Account | None:
-    """Return the account if it is of this shortage, recent, and newer than the last change to an engine."""
-    if account is None or now - account.clock > ACCOUNT_SECONDS:
-        return None
-    oldest = max(state.since or 0.0, 0.0 if state.harmed is None else state.harmed)
-    return account if account.clock >= oldest else None
 
 
 def _quiet_state(settings: Settings, state: State, now: float) -> State:
@@ -267,11 +253,7 @@ def _admit(
 
 
 def calm_needed(settings: Settings, state: State, now: float) -> float:
-    """Return the seconds without a shortage after which it is over: longer after several within an hour.
-
-    :param now: monotonic seconds
-    :returns: seconds
-    """
+    """Return the seconds without a shortage after which it is over: longer after several within an hour. now: monotonic seconds."""
     recent = sum(now - at < HOUR for at in state.refusals)
     longer = settings.calm_seconds * float(2 ** max(recent - 1, 0))
     return max(settings.calm_seconds, min(longer, LONGEST_CALM))
@@ -311,30 +293,18 @@ def _next(settings: Settings, state: State, look: Look, current: str, account: A
     helper = next((name for name in account.helpers if name not in state.asked), None)
     if helper is not None:
         return Step(UNLOAD, helper, short)
-    idle = _idle_engine(state, account) if settings.idle else None
-    if idle is not None:
-        return Step(IDLE, idle.name, f"{short}; it is on demand, and idle")
-    if not account.complete:
-        return None
-    harm = _harm(settings, state, look, current, account)
-    return harm if harm is None or not settings.refuse else _refuse_first(state, account, harm)
-
-
-def _refuse_first(state: State, account: Account, harm: Step) -> Step:
-    """Return the refusal of new requests that precedes a step against an engine, or the step itself."""
-    engine = next(candidate for candidate in account.engines if candidate.name == harm.whom)
-    if engine.door and engine.serving and engine.name not in state.refused:
-        return Step(REFUSE, engine.name, f"{harm.why}; it is to be {WORDS[harm.what]} next")
-    return harm
-
-
-WORDS = {RESTART: "restarted", STOP: "stopped"}
-
-
-def _idle_engine(state: State, account: Account) -> Engine | None:
-    """Return the least important idle engine."""
-    idle = [engine for engine in account.engines if engine.idle and engine.serving and engine.name not in state.spared]
-    return max(idle, key=lambda engine: engine.rank, default=None)
+    serving = [engine for engine in account.engines if engine.serving]
+    idle = [engine for engine in serving if engine.idle and engine.name not in state.spared] if settings.idle else []
+    if idle:
+        least = max(idle, key=lambda engine: engine.rank)
+        return Step(IDLE, least.name, f"{short}; it is on demand, and idle")
+    harm = _harm(settings, state, look, current, account) if account.complete else None
+    if harm is None or not settings.refuse or harm.whom in state.refused:
+        return harm
+    # New requests are refused before a step against an engine.
+    has_door = any(engine.door for engine in serving if engine.name == harm.whom)
+    next_step = "restarted" if harm.what == RESTART else "stopped"
+    return Step(REFUSE, harm.whom, f"{harm.why}; it is to be {next_step} next") if has_door else harm
 
 
 def _harm(settings: Settings, state: State, look: Look, current: str, account: Account) -> Step | None:
@@ -350,13 +320,10 @@ def _harm(settings: Settings, state: State, look: Look, current: str, account: A
         return Step(RESTART, max(loading, key=lambda engine: engine.rank).name, f"it is loading, {short}")
     if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
         return None
-    return _stop_least([engine for engine in engines if engine.serving], short)
-
-
-def _stop_least(engines: Sequence[Engine], short: str) -> Step | None:
-    if not engines:
+    serving = [engine for engine in engines if engine.serving]
+    if not serving:
         return None
-    least = max(engines, key=lambda engine: (engine.rank, engine.name))
+    least = max(serving, key=lambda engine: (engine.rank, engine.name))
     return Step(STOP, least.name, f"{short}, nothing milder is left, and it is the least important service")
 
 
@@ -375,10 +342,7 @@ def _harm_above(settings: Settings, state: State, engines: Sequence[Engine], cur
 
 
 def may_restart(settings: Settings, state: State, name: str, now: float) -> bool:
-    """Return whether the limits allow to restart an engine.
-
-    :param now: monotonic seconds
-    """
+    """Return whether the limits allow to restart an engine. now: monotonic seconds."""
     times = [at for whom, at in state.restarts if whom == name and now - at < DAY]
     return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)
 
@@ -427,8 +391,7 @@ def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
 def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
     """Return the state for a later process, with wall clocks: limits, and the engines without requests.
 
-    :param wall: seconds since 1970
-    :param clock: monotonic seconds of the same moment
+    wall: seconds since 1970; clock: monotonic seconds of the same moment.
     """
     ahead = wall - clock
     return {
@@ -439,11 +402,7 @@ def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
 
 
 def from_record(content: Any, wall: float, clock: float) -> State:
-    """Return the state from a record of C(to_record), in any condition; impossible times are left out.
-
-    :param wall: seconds since 1970
-    :param clock: monotonic seconds of the same moment
-    """
+    """Return the state from a record of C(to_record), in any condition; impossible times are left out. wall, clock: as there."""
     content = content if isinstance(content, Mapping) else {}
 
     def moment(value: Any) -> float | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 GIB = 2**30
 KIB_PER_GIB = 2**20
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # For the memory of a stopped engine: tolerance, least growth, and seconds without growth after which it is complete.
 BACK_SECONDS, BACK_SHARE, STEADY_GIB, STEADY_SECONDS = 60.0, 0.9, 0.1, 2.0
@@ -110,6 +111,18 @@ def read_buddyinfo(root: str = "/") -> str:
         return (Path(root) / "proc/buddyinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def bytes_in_blocks(buddyinfo: str, page_bytes: int, least: int) -> int | None:
+    """Return the free bytes in blocks of at least so many bytes; None where the kernel does not tell of blocks that large.
+
+    :param buddyinfo: the text of C(/proc/buddyinfo): each line is a zone with the number of free blocks of 1, 2, 4 ... pages
+    """
+    order = (least // page_bytes).bit_length() - 1
+    zones = [[int(word) for word in row.split()] for row in re.findall(r"zone +\S+((?: +\d+)+)", buddyinfo)]
+    if not zones or len(zones[0]) <= order:
+        return None
+    return sum(count * page_bytes << power for zone in zones for power, count in enumerate(zone) if power >= order)
 
 
 def wait_for_memory(

@@ -91,12 +91,7 @@ class _Socket:
 
 
 def connect(host: str, port: int, tls: bool, deadline: Deadline, proxy: str = "") -> http.client.HTTPConnection:
-    """Connect to a server; connecting, sending and reading of the connection all end by the deadline.
-
-    :param tls: whether to speak TLS, with the certificate checked
-    :param proxy: URL of a proxy; it gets whole URLs, and a tunnel for TLS
-    :raises OSError: if it cannot be made
-    """
+    """Connect to a server; connecting, sending and reading end by the deadline. proxy: gets whole URLs, and a tunnel for TLS. Raises OSError."""
     connection = http.client.HTTPConnection(host, port)
     via = urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
     sock = _dial(*((via.hostname or "", via.port or 80) if via else (host, port)), deadline)
@@ -157,10 +152,7 @@ def _parsing() -> Iterator[None]:
 def exchange(
     connection: http.client.HTTPConnection, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
 ) -> Iterator[http.client.HTTPResponse]:
-    """Send a request, yield its answer with status and headers parsed, and close the connection.
-
-    :raises OSError: also for an answer that is no HTTP
-    """
+    """Send a request, yield its parsed answer, and close the connection. Raises OSError, also for an answer that is no HTTP."""
     try:
         connection.request(method, target, data, dict(headers))
         with _parsing():
@@ -238,12 +230,7 @@ def fetch(
 
 
 def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> Iterator[bytes]:
-    """POST a body to a server near by and yield the lines of its answer.
-
-    :param url: of the server, with the path
-    :param timeout: seconds for every wait for the next whole line
-    :raises OSError: with the server's message if it refuses
-    """
+    """POST a body to a server near by and yield the lines of its answer. timeout: seconds for every line. Raises OSError if it refuses."""
     parts, deadline = urlsplit(url), Deadline(timeout)
     connection = connect(parts.hostname or "", parts.port or 80, parts.scheme == "https", deadline)
     with exchange(connection, "POST", parts.path, data, headers) as response:

@@ -44,11 +44,7 @@ def note_of(name: str) -> Path:
 
 
 def identity(settings: Mapping[str, Any], image_id: str) -> str:
-    """Return a hash of everything that the values and the layout of a KV cache depend on.
-
-    :param image_id: C(sha256:...) of the image that is about to be started
-    :raises OSError: if the revision of a model cannot be read
-    """
+    """Return a hash of what values and layout of a KV cache depend on. image_id: C(sha256:...). Raises OSError for an unreadable revision."""
     parts: list[Any] = [settings.get("key"), image_id]
     for model in settings.get("models") or []:
         parts.append([model["repo"], commit_of(Path(settings["hub"]), str(model["repo"]), str(model["revision"]))])
@@ -60,10 +56,7 @@ def identity(settings: Mapping[str, Any], image_id: str) -> str:
 
 
 def commit_of(hub: Path, repo: str, revision: str) -> str:
-    """Return the commit of a snapshot.
-
-    :raises OSError: if no file says it
-    """
+    """Return the commit of a snapshot. Raises OSError if no file says it."""
     if COMMIT.fullmatch(revision):
         return revision
     path = hub / f"models--{repo.replace('/', '--')}" / "refs" / revision
@@ -103,10 +96,7 @@ def bound(settings: Mapping[str, Any]) -> int:
 
 
 def trim(folder: Path, most: int) -> int:
-    """Remove the files of a folder that were not used for longest, if it has more bytes than it may.
-
-    :param most: bytes that it may have; the disk's free space may allow less
-    """
+    """Remove the longest unused files of a folder with more than C(most) bytes; the disk's free space may allow less."""
     by_age: Counter[int] = Counter()
     for _descriptor, _name, status in _files(folder):
         by_age[_age(status)] += status.st_blocks * 512
@@ -123,10 +113,7 @@ def trim(folder: Path, most: int) -> int:
 
 
 def _remove(folder: Path, last: int, excess: int) -> int:
-    """Remove all files older than an age, and the newest of that age; return the removed bytes.
-
-    :param excess: bytes to remove of that age
-    """
+    """Remove all files older than an age, and the newest of that age up to C(excess) bytes; return the removed bytes."""
     since, removed = 0.0, 0
     same = [(_used(status), status.st_blocks * 512) for _d, _n, status in _files(folder) if _age(status) == last]
     for used, size in sorted(same, reverse=True):

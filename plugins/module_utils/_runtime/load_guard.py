@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .hostmem import GIB
+from .hostmem import GIB, PAGE_BYTES, bytes_in_blocks
 
 MIB = 2**20
 
@@ -36,10 +36,7 @@ DROP, COMPACT = "drop", "compact"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the guard goes by on a host.
-
-    floor_gib: caches are dropped while C(MemFree) is below it. interval_seconds: between two looks.
-    """
+    """What the guard goes by. floor_gib: of C(MemFree), below which caches are dropped. interval_seconds: between two looks."""
 
     floor_gib: float = 8.0
     interval_seconds: float = 1.0
@@ -66,6 +63,13 @@ class Sample:
     free: int
     cache: int
     large: int | None = None
+
+
+def sample(meminfo: Mapping[str, int], buddyinfo: str) -> Sample:
+    """Return the memory of the host. meminfo: KiB by name; buddyinfo: the text of C(/proc/buddyinfo)."""
+    cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0) * 1024
+    large = bytes_in_blocks(buddyinfo, PAGE_BYTES, LARGE_BLOCK)
+    return Sample(meminfo.get("MemFree", 0) * 1024, cache, large)
 
 
 class Guard:
@@ -121,11 +125,7 @@ class Guard:
         self._next_compaction = now + COMPACT_PAUSE
 
     def failed(self, now: float, action: str, text: str) -> bool:
-        """Note that the kernel refused; it is not asked for the same again.
-
-        :param now: seconds of the guard's clock
-        :param action: C(DROP), C(COMPACT) or another step
-        """
+        """Note that the kernel refused an action, C(DROP), C(COMPACT) or another; it is not asked again. Returns whether the text is new."""
         if action == DROP:
             self._next_drop = math.inf
         elif action == COMPACT:
@@ -172,20 +172,3 @@ class Guard:
 def times(count: int) -> str:
     """Write a count as people say it."""
     return {0: "not once", 1: "once", 2: "twice"}.get(count, f"{count} times")
-
-
-def large_blocks(buddyinfo: str, page_bytes: int) -> int | None:
-    """Return the free bytes in blocks of at least C(LARGE_BLOCK), from the text of C(/proc/buddyinfo).
-
-    Each line is a zone with the number of free blocks of 1, 2, 4 ... pages. C(None) where the text has no such line.
-    """
-    total = None
-    for line in buddyinfo.splitlines():
-        head, comma, fields = line.partition(",")
-        words = fields.split()
-        if not comma or not head.startswith("Node ") or words[:1] != ["zone"]:
-            continue
-        counts = [int(word) for word in words[2:] if word.isdigit()]
-        sizes = [page_bytes << order for order in range(len(counts))]
-        total = (total or 0) + sum(count * size for count, size in zip(counts, sizes) if size >= LARGE_BLOCK)
-    return total

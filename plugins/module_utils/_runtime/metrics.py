@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._common.foreign_text import printable
@@ -17,6 +17,7 @@ GAUGES = {
     "requests_running": ("vllm:num_requests_running",),
     "requests_waiting": ("vllm:num_requests_waiting",),
 }
+REQUESTS = {name: GAUGES[name] for name in ("requests_running", "requests_waiting")}
 # What only grows while an engine works: tokens out, tokens in, steps of the scheduler (prometheus adds _total and _count).
 COUNTERS = {
     "generation_tokens": ("vllm:generation_tokens_total", "vllm:generation_tokens"),
@@ -66,28 +67,26 @@ def samples(text: str) -> dict[str, list[float]]:
     return values
 
 
+def sums(text: str, figures: Mapping[str, tuple[str, ...]]) -> dict[str, float | None]:
+    """Return figures summed over engines, None for missing ones. figures: names of vLLM, of which the first that is there counts, by ours."""
+    series = samples(text)
+    found = {
+        figure: next((series[name] for name in names if name in series), None) for figure, names in figures.items()
+    }
+    return {figure: None if values is None else sum(values) for figure, values in found.items()}
+
+
 def parse(text: str) -> dict[str, Any]:
     """Read the exposition format; returns each figure of C(GAUGES) or None.
 
     KV use is a share from 0 to 1, the largest of several engines; requests are summed.
     """
     series = samples(text)
-    figures: dict[str, Any] = {}
-    for figure, names in GAUGES.items():
-        values = next((series[name] for name in names if name in series), None)
-        if values is None:
-            figures[figure] = None
-        else:
-            figures[figure] = max(values) if figure == "kv_cache_usage" else int(sum(values))
-    return figures
+    usage = next((max(series[name]) for name in GAUGES["kv_cache_usage"] if name in series), None)
+    requests = {figure: None if value is None else int(value) for figure, value in sums(text, REQUESTS).items()}
+    return {"kv_cache_usage": usage, **requests}
 
 
 def progress(text: str) -> dict[str, float | None]:
     """Read what tells whether an engine moves: C(COUNTERS), requests running and waiting; each summed, or None."""
-    series = samples(text)
-    names_by_figure = {**COUNTERS, **{name: GAUGES[name] for name in ("requests_running", "requests_waiting")}}
-    figures = {
-        figure: next((series[name] for name in names if name in series), None)
-        for figure, names in names_by_figure.items()
-    }
-    return {figure: None if values is None else sum(values) for figure, values in figures.items()}
+    return sums(text, {**COUNTERS, **REQUESTS})

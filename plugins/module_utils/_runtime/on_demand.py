@@ -132,10 +132,7 @@ _LEAST = {
 
 
 def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
-    """Read the settings of a host.
-
-    :raises Wrong: for what cannot be
-    """
+    """Read the settings of a host. Raises Wrong for what cannot be."""
     services = {str(name): _service(str(name), value) for name, value in _mapping(content, "services").items()}
     groups = {}
     for name, value in _mapping(content, "sets").items():
@@ -145,20 +142,16 @@ def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[s
         keep = value.get("keep")
         if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
             raise Wrong(f"sets.{name}.keep is no number of at least 1")
-        groups[str(name)] = Group(_at_most([sorted(set(map(str, entry))) for entry in lists], keep))
+        # Without the combinations that are part of others.
+        together: set[frozenset[str]] = set()
+        for members in (sorted(set(map(str, entry))) for entry in lists):
+            size = min(keep or len(members), len(members))
+            together.update(map(frozenset, itertools.combinations(members, size)))
+        groups[str(name)] = Group(tuple(sorted(together, key=sorted)))
     for service in services.values():
         if service.set is not None and service.set not in groups:
             raise Wrong(f"services.{service.name}.set: there is no set {service.set}")
     return services, groups
-
-
-def _at_most(lists: list[list[str]], keep: int | None) -> tuple[frozenset[str], ...]:
-    """Return the combinations without those that are part of others."""
-    sets: set[frozenset[str]] = set()
-    for entry in lists:
-        size = len(entry) if keep is None else min(keep, len(entry))
-        sets.update(map(frozenset, itertools.combinations(entry, size)))
-    return tuple(sorted(sets, key=sorted))
 
 
 def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -292,9 +285,8 @@ class _Turn:
         # A service that stops holds its memory until its end, and gives it back while others would load.
         if not victims and not self.stopping and group.fits(self.members(name, self.held) | {name}):
             self.held.add(name)
-            self.do(
-                START, name, "its owner keeps it warm" if self.views[name].pin == WARM else "a request waits for it"
-            )
+            is_warm = self.views[name].pin == WARM
+            self.do(START, name, "its owner keeps it warm" if is_warm else "a request waits for it")
 
     def room(self, name: str, group: Group) -> tuple[frozenset[str] | None, str]:
         """Who has to go for a service: the least that can be done.
@@ -500,11 +492,7 @@ class Head:
 
 
 def read_head(data: bytes | bytearray) -> Head | None:
-    """Read the head of a request.
-
-    :returns: the head; None while its end has not come
-    :raises BadHead: for anything but a request of HTTP/1
-    """
+    """Return the head of a request, None while its end has not come. Raises BadHead for anything but a request of HTTP/1."""
     end = _END.search(data, 0, MOST_HEAD)
     if end is None:
         if len(data) >= MOST_HEAD:
@@ -543,11 +531,7 @@ def _length(headers: list[tuple[str, str]]) -> int | None:
 
 
 def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
-    """Return the head of a request as the engine is given it: one request a connection.
-
-    :param without: names of further headers that are left out, in lower case
-    :returns: bytes up to the body
-    """
+    """Return the head for the engine, up to the body: one request a connection. without: further headers to leave out, in lower case."""
     out = {*without, *(() if head.upgrades else _HOP)}
     lines = [f"{head.method} {head.target} HTTP/{head.version}"]
     lines += [f"{name}: {value}" for name, value in head.headers if name.lower() not in out]
@@ -557,11 +541,7 @@ def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
 
 
 def read_answer(data: bytes | bytearray) -> tuple[int, bool, int] | None:
-    """Read the head of an answer.
-
-    :returns: status, whether its body comes in chunks, and the bytes of its head; None while its end has not come
-    :raises BadHead: for anything but an answer
-    """
+    """Return status, whether the body comes in chunks, and bytes of the head; None while its end has not come. Raises BadHead for no answer."""
     end = _END.search(data, 0, MOST_HEAD)
     if end is None:
         if len(data) >= MOST_HEAD:
@@ -622,10 +602,6 @@ def usual(starts: Iterable[float]) -> float | None:
 
 
 def seconds_left(starts: Iterable[float], elapsed: float) -> float | None:
-    """Return the remaining time of a start, seconds; None if unknown, or if it takes longer than earlier ones.
-
-    :param starts: seconds that the last starts took
-    :param elapsed: seconds since this one began
-    """
+    """Return the remaining seconds of a start; None if unknown, or if it takes longer than earlier ones. starts: seconds of the last ones."""
     usual_seconds = usual(starts)
     return None if usual_seconds is None or elapsed > usual_seconds else usual_seconds - elapsed

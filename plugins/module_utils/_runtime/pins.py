@@ -44,13 +44,7 @@ def read(folder: Path, name: str) -> Pin:
 
 
 def write(folder: Path, name: str, word: str, why: str = "") -> None:
-    """Keep a service up or down from now on.
-
-    :param folder: of the pins; it is made
-    :param word: C(warm), C(cold), or empty to leave it to its requests
-    :param why: the reason, unless the owner sets it
-    :raises OSError: if it cannot be written
-    """
+    """Keep a service up or down from now on. word: C(warm), C(cold), or empty. why: unless the owner sets it. Raises OSError."""
     if not word:
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()

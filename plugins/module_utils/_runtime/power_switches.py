@@ -41,18 +41,6 @@ def _ports(root: Path) -> list[Path]:
     return []
 
 
-def _has_cable(root: Path) -> bool | None:
-    """Tell whether a QSFP cable is plugged in; None if neither the driver nor the interfaces say so."""
-    carriers = [
-        _text(port / "carrier") for port in _ports(root)
-    ]  # the kernel refuses to read the carrier of an interface without link state
-    if "1" in carriers:
-        return True
-    if _text(root / HOTPLUG / "debug_state") == "0":
-        return False
-    return False if carriers and all(carrier == "0" for carrier in carriers) else None
-
-
 def _policies(root: Path) -> list[Path]:
     return sorted((root / GOVERNORS).glob("policy*"))
 
@@ -60,9 +48,12 @@ def _policies(root: Path) -> list[Path]:
 def facts(root: Path) -> dict[str, Any]:
     """Return whether a host has the hot-plug, whether a cable is plugged in (None if unknown), and the governors of its kernel."""
     offered = [_text(path / "scaling_available_governors") for path in _policies(root)]
+    # The kernel refuses to read the carrier of an interface without link state.
+    carriers = [_text(port / "carrier") for port in _ports(root)]
+    is_out = _text(root / HOTPLUG / "debug_state") == "0" or (carriers and set(carriers) == {"0"})
     return {
         "cx7_hotplug": (root / HOTPLUG / "hotplug_enabled").exists() and (root / HANDLER).exists(),
-        "cx7_cable": _has_cable(root),
+        "cx7_cable": True if "1" in carriers else False if is_out else None,
         "governors": sorted({name for text in offered if text for name in text.split()}),
     }
 
@@ -120,11 +111,8 @@ class Switches:
             )
             return
         if power_facts["cx7_cable"] is not False:
-            why = (
-                "a QSFP cable is plugged in"
-                if power_facts["cx7_cable"]
-                else "it is unknown whether a QSFP cable is plugged in"
-            )
+            why = "" if power_facts["cx7_cable"] else "it is unknown whether "
+            why += "a QSFP cable is plugged in"
             self.say(f"cx7_hotplug: {why}; the adapter stays on the bus")
             return
         marker, enabled = self.root / MARKER, self.root / HOTPLUG / "hotplug_enabled"

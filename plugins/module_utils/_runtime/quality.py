@@ -134,10 +134,8 @@ def _register(dice: random.Random, tokens: int) -> tuple[str, str]:
         for number in range(1, max(tokens // LINE_TOKENS, 8) + 1)
     ]
     lines.insert(dice.randrange(len(lines) // 10, len(lines) * 9 // 10), f"The code of the vault is {code}.")
-    head = f"Register {dice.getrandbits(48):012x}"
-    return "\n".join(
-        [head, *lines, "", "What is the code of the vault in this register? Answer with the code alone."]
-    ), code
+    question = "What is the code of the vault in this register? Answer with the code alone."
+    return "\n".join([f"Register {dice.getrandbits(48):012x}", *lines, "", question]), code
 
 
 def read_answer(body: Mapping[str, Any]) -> Answer:
@@ -164,10 +162,7 @@ def read_answer(body: Mapping[str, Any]) -> Answer:
 
 
 def judge(kind: str, answer: Answer, expected: str, temperature: float | None = None) -> Verdict:
-    """Judge an answer.
-
-    :param temperature: of the request, None for the server's default
-    """
+    """Judge an answer. temperature: of the request, None for the server's default."""
     figures = measure(answer)
     is_call = bool(entries_of(answer.choice.get("message") or {}, "tool_calls"))
     why = "" if is_call else degeneration(answer, figures, temperature)
@@ -215,11 +210,7 @@ def measure(answer: Answer) -> dict[str, float]:
 
 
 def degeneration(answer: Answer, figures: Mapping[str, float], temperature: float | None = None) -> str:
-    """Judge whether no working model writes this answer.
-
-    :param temperature: of the request, None for the server's default
-    :returns: the reason, or an empty text
-    """
+    """Return why no working model writes this answer, or an empty text. temperature: None for the server's default."""
     count = answer.tokens or 0
     if count >= FEW_TOKENS and not answer.text.strip() and answer.finish == "length":
         return f"{count} tokens without any text"
@@ -248,11 +239,7 @@ class Tracker:
     """Follows one server from question to question."""
 
     def __init__(self, settings: Settings, now: float, saved: Mapping[str, Any] | None = None) -> None:
-        """Start from the state of an earlier process.
-
-        :param now: monotonic seconds
-        :param saved: of C(facts), None without an earlier state
-        """
+        """Start from the state of an earlier process, of C(facts), or None. now: monotonic seconds."""
         self.settings = settings
         note = saved or {}
         self.state = note["state"] if note.get("state") in STATES else UNKNOWN
@@ -284,15 +271,10 @@ class Tracker:
         self.good_again.clear()
         if self.state == DOUBTFUL:
             self.bad.clear()
-            self._become(UNKNOWN, "started anew")
+            self.state, self.text = UNKNOWN, "started anew"
 
     def next_question(self, now: float, running: float | None, waiting: float | None, kinds: Sequence[str]) -> str:
-        """Choose the question to ask now.
-
-        :param now: monotonic seconds
-        :param running: requests that the server runs, None if unknown
-        :returns: its kind, empty for none
-        """
+        """Return the kind of the question to ask now, empty for none. now: monotonic seconds. running: requests, None if unknown."""
         if now < self.due or running is None:
             return ""
         late = now - self.due >= BUSY_INTERVALS * self.settings.quality_minutes * 60
@@ -304,11 +286,7 @@ class Tracker:
         return min(kinds, key=lambda kind: self.asked_at.get(kind, -math.inf), default="")
 
     def answered(self, kind: str, verdict: Verdict, seconds: float, now: float) -> str:
-        """Take in the verdict on an answer.
-
-        :param now: monotonic seconds
-        :returns: C(DEGENERATE) or C(RECOVERED) if the state becomes that, else an empty text
-        """
+        """Take in a verdict; returns C(DEGENERATE) or C(RECOVERED) if the state becomes that, else an empty text. now: monotonic seconds."""
         self.asked_at[kind] = now
         self.counts[f"{kind} {verdict.outcome}"] = self.counts.get(f"{kind} {verdict.outcome}", 0) + 1
         before = self.state
@@ -340,17 +318,14 @@ class Tracker:
         if not self.bad:
             self.cleared = CLEARED
             self.good_again.clear()
-            self._become(GOOD, "its answers are good")
+            self.state, self.text = GOOD, "its answers are good"
 
     def _bad(self, kind: str, verdict: Verdict) -> None:
         self.good_again.pop(kind, None)
         self.bad[kind] = self.bad.get(kind, 0) + 1
-        text = f"{kind.replace('_', ' ')} failed {self.bad[kind]} times in a row, the last: {verdict.why}"
         is_over = self.state == DEGENERATE or self.bad[kind] >= self.settings.quality_looks
-        self._become(DEGENERATE if is_over else DOUBTFUL, text)
-
-    def _become(self, state: str, text: str) -> None:
-        self.state, self.text = state, text
+        self.state = DEGENERATE if is_over else DOUBTFUL
+        self.text = f"{kind.replace('_', ' ')} failed {self.bad[kind]} times in a row, the last: {verdict.why}"
 
     def facts(self) -> dict[str, Any]:
         """Return the state for the state file."""

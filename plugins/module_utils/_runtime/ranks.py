@@ -66,10 +66,7 @@ PART_SECONDS = 155.0
 
 
 def stop_seconds(parts: int, seconds: float) -> float:
-    """Return how long a rank may take to end its containers, seconds.
-
-    :param seconds: seconds that a container is given to end by itself
-    """
+    """Return how long a rank may take to end its containers. seconds: that a container is given to end by itself."""
     return parts * (seconds + PART_SECONDS)
 
 
@@ -200,10 +197,7 @@ class Attempts:
 
     @classmethod
     def read(cls, content: Any, fingerprint: str, now: float) -> Attempts:
-        """Return the recorded attempts; failures and messages of other settings do not count.
-
-        :param now: seconds of the same clock as the times that were kept; later ones are left out
-        """
+        """Return the recorded attempts; failures and messages of other settings do not count, nor times after C(now), of the same clock."""
         attempts = cls(fingerprint)
         if not isinstance(content, dict):
             return attempts
@@ -284,10 +278,7 @@ class Rank:
         )
 
     def speaks_to(self, rank: int, now: float) -> bool:
-        """Tell whether a peer is sent anything: a datagram wakes one of a model on demand.
-
-        :param now: seconds of the clock of this state
-        """
+        """Tell whether a peer is sent anything: a datagram wakes one of a model on demand."""
         if not self.config.on_demand:
             return True
         if self.phase in (STOPPING, DOWN):
@@ -391,10 +382,7 @@ class Rank:
             self.code = EXIT_STOPPED
 
     def stopped(self, freed_gib: float | None = None) -> None:
-        """No container of this rank is left, and their memory is back or no longer waited for.
-
-        :param freed_gib: growth of the available memory, None if not measured
-        """
+        """No container of this rank is left, and their memory (freed_gib, None if not measured) is back or no longer waited for."""
         self._stopped = True
         # The first rank listens to the others to the end, and nothing of it is waited for.
         self.released, self.freed_gib = self.config.on_demand and self.config.rank > 0, freed_gib
@@ -436,14 +424,12 @@ class Rank:
         causes = "; ".join(text for _key, text in self.waits(now))
         if any(received.facts.problem.startswith(KEPT_COLD) for received in fresh):
             self._leave(DOWN, causes, EXIT_AGAIN)
-        elif causes and now - self.born > self._patience(fresh):
-            self._leave(DOWN, f"gave up after {now - self.born:.0f} s: {causes}", EXIT_AGAIN)
-
-    def _patience(self, fresh: Sequence[Message]) -> float:
-        """Return how long the first rank waits for the others, seconds. fresh: messages of present ranks."""
+            return
         # A rank that is woken has to begin first, and a host that still stops an earlier start has to end that.
         stopping = any(peer.members is not None or (peer.phase not in UP and not peer.released) for peer in fresh)
-        return self.config.peer_timeout + self.config.asked_for + (self.config.let_go if stopping else 0.0)
+        patience = self.config.peer_timeout + self.config.asked_for + (self.config.let_go if stopping else 0.0)
+        if causes and now - self.born > patience:
+            self._leave(DOWN, f"gave up after {now - self.born:.0f} s: {causes}", EXIT_AGAIN)
 
     def _gone_by(self, rank: int, now: float) -> bool:
         """Return whether a peer holds nothing of this start any more, as far as is known."""
@@ -574,9 +560,8 @@ class Rank:
         for noun, fix, mine, theirs in self._differences(message):
             text = f"{noun} here and on {peer} differ: {mine or 'none'} here, {theirs or 'none'} there; {fix}"
             return f"{noun} {theirs}", text
-        boots = {rank: received.message.boot for rank, received in self.received.items()} | {
-            self.config.rank: self.boot
-        }
+        boots = {rank: received.message.boot for rank, received in self.received.items()}
+        boots[self.config.rank] = self.boot
         if message.members is not None and any(message.members.get(rank) != boot for rank, boot in boots.items()):
             return "held", f"waits for {peer}: it has not let go of an earlier start yet ({message.phase})"
         for rank, boot in boots.items():
@@ -596,9 +581,8 @@ class Rank:
             return differences
         same = bool(mine.content) and mine.content == theirs.content
         if mine.image != theirs.image and not same:
-            differences.append(
-                ("the images", f"{fix}, with the image by digest or a fixed tag", mine.image, theirs.image)
-            )
+            image_fix = f"{fix}, with the image by digest or a fixed tag"
+            differences.append(("the images", image_fix, mine.image, theirs.image))
         if mine.commit != theirs.commit:
             differences.append(("the weights", fix, mine.commit, theirs.commit))
         return differences

@@ -92,11 +92,7 @@ def ray_version() -> str:
 
 
 def judge(nodes_alive: Iterable[dict[str, Any]], nodes: int, gpus: int) -> dict[str, Any]:
-    """Return whether the nodes of Ray are complete, and list the missing ones.
-
-    :param nodes_alive: C({id, alive, address, resources}) of each node
-    :returns: C({ready, nodes, gpus, ray, error})
-    """
+    """Return C({ready, nodes, gpus, ray, error}): whether the nodes are complete. nodes_alive: C({id, alive, address, resources}) each."""
     rows = sorted(nodes_alive, key=lambda row: (not row["alive"], row["address"], row["id"]))
     living = [row for row in rows if row["alive"]]
     addresses = [row["address"] for row in living]
@@ -127,12 +123,7 @@ def wait(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Ask until the answer is the one waited for or time is up.
-
-    :param address: HOST:PORT of Ray's head
-    :param seconds: most that is waited
-    :param tell: gets every answer; the last one counts
-    """
+    """Ask Ray's head (HOST:PORT) until all nodes are there or time is up. tell: gets every answer; the last one counts."""
     deadline = clock() + seconds
     while True:
         try:
@@ -149,12 +140,7 @@ def wait(
 
 
 def main(argv: list[str], write: Callable[[str], Any], ask: Ask = ask_ray) -> int:
-    """Run the program; returns its exit code.
-
-    :param argv: ADDRESS NODES GPUS SECONDS
-    :param write: takes each answer as a line of JSON
-    :returns: 0 when they are there, 1 when not, 2 for wrong arguments
-    """
+    """Run the program with ADDRESS NODES GPUS SECONDS; returns 0 when the nodes are there, 1 when not, 2 for wrong arguments."""
     try:
         address, nodes, gpus, seconds = argv[0], int(argv[1]), int(argv[2]), float(argv[3])
         split_address(address)

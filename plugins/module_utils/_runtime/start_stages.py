@@ -92,10 +92,7 @@ def _after(reached: str, line: str) -> str:
 
 
 def stage_of(lines: list[str]) -> str:
-    """Name the stage, one of C(STAGES), that the last start in a log had reached when its last line was written.
-
-    With several ranks in one log the most advanced one counts.
-    """
+    """Name the stage, one of C(STAGES), that the last start in a log has reached; of several ranks the most advanced one counts."""
     reached = STAGES[0]
     for line in newest_start(lines):
         reached = _after(reached, line)
@@ -120,14 +117,15 @@ def figures_of(lines: Iterable[str]) -> dict[str, float]:
             match = pattern.search(line)
             if match is None:
                 continue
-            process, value = _PROCESS.search(line), _number(match[1])
+            process, value = _PROCESS.search(line), number(match[1])
             key, row = process[1] if process else "", figures.setdefault(name, {})
             if value is not None:
                 row[key] = row.get(key, 0.0) + value if name == "compile_seconds" else value
     return {name: round(max(values.values()), 2) for name, values in figures.items() if values}
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
+    """Return a number that an engine printed, None for a text that is none."""
     try:
         return float(text)
     except ValueError:
@@ -138,11 +136,7 @@ def _number(text: str) -> float | None:
 
 
 def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
-    """Read the journal of a start, see C(start_log_command) of C(_host/units.py).
-
-    :param text: an object of JSON a line; other lines are skipped
-    :returns: clock and text of each line, and the cursor of the last one, or an empty text
-    """
+    """Return clock and text of each line of a start's journal (C(units.start_log_command)), and the last cursor, or an empty text."""
     messages, cursor = [], ""
     for row in text.splitlines():
         try:
@@ -153,29 +147,20 @@ def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
             continue
         cursor = str(entry.get("__CURSOR") or cursor)
         if isinstance(message, list):  # a line with colours or other signs that JSON does not show comes as its bytes
-            message = _decoded(message)
+            try:
+                message = decode_text(bytes(message))
+            except (TypeError, ValueError):
+                message = ""
         if isinstance(message, str):
             messages.append((clock, message))
     return messages, cursor
-
-
-def _decoded(message: list[Any]) -> str:
-    """Return a text from the numbers of its bytes; empty for any other value."""
-    try:
-        return decode_text(bytes(message))
-    except (TypeError, ValueError):
-        return ""
 
 
 # --- what each stage took -------------------------------------------------------------------------------------------------------
 
 
 def timeline(began: float, gate: float | None, lines: Sequence[tuple[float, str]]) -> list[tuple[str, float]]:
-    """Return the stages of a start in their order, with the clock at which each began.
-
-    :param gate: when it had its turn and its memory, None while it waits for them
-    :returns: of C(ALL_STAGES); a stage that was reached twice is there twice
-    """
+    """Return C(ALL_STAGES) of a start in order, with the clock of each begin; some come twice. gate: None while it waits for turn and memory."""
     stages = [(GATE, began)]
     if gate is None:
         return stages
@@ -203,12 +188,7 @@ def durations(stages: Sequence[tuple[str, float]], end: float) -> dict[str, floa
 
 
 def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[str, float]) -> dict[str, Any]:
-    """Return the record of a start.
-
-    :param at: when it was over, as ISO 8601
-    :param launch: identity of the launch, empty if unknown
-    :returns: C({at, launch, seconds, stages, said}); seconds: of all stages together
-    """
+    """Return the record of a start, C({at, launch, seconds, stages, said}). at: ISO 8601. launch: its identity, empty if unknown."""
     return {
         "at": at,
         "launch": launch,
@@ -219,10 +199,7 @@ def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[
 
 
 def checked(value: Any) -> list[dict[str, Any]]:
-    """Return the starts of a service from a file or an answer, the oldest first, without impossible ones.
-
-    :param value: C({starts: [...]}), as C(with_start) makes it, or anything else
-    """
+    """Return the starts of a service from a file or an answer as C(with_start) makes it, the oldest first, without impossible ones."""
     rows = value.get("starts") if isinstance(value, Mapping) else None
     entries = [_entry(row) for row in rows[-KEPT:]] if isinstance(rows, list) else []
     return [row for row in entries if row is not None]
@@ -257,13 +234,10 @@ def with_start(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taken_gib(record: Any) -> float | None:
-    """Return the GiB that an engine took at its start, by the record of its unit; None without one.
-
-    :param record: C({gate, ready}) with the available memory before and after the start, or anything else
-    """
+    """Return the GiB that an engine took at its start, by the record C({gate, ready}) of its unit; None without one."""
     try:
         return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -283,13 +257,7 @@ def usual(starts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def seconds_left(starts: Sequence[Mapping[str, Any]], stage: str, elapsed: float) -> float | None:
-    """Return how long a start still takes, seconds.
-
-    :param starts: the last ones, of C(checked)
-    :param stage: that it is in, one of C(ALL_STAGES)
-    :param elapsed: seconds that it has been in it
-    :returns: remaining time of this stage and the later ones; None if unknown or over
-    """
+    """Return the remaining seconds of a start, None if unknown or over. starts: of C(checked). elapsed: seconds in this stage."""
     usual_seconds = usual(starts)
     if not usual_seconds:
         return None

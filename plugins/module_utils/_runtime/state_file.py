@@ -26,30 +26,17 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def write(path: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
-    """Replace a file, so that nobody reads half of it, and a crash of the host leaves the old or the new one.
-
-    :param path: of the file; its folder is made
-    :param value: a value for JSON
-    """
+    """Replace a file by JSON, so that nobody reads half of it, and a crash of the host leaves the old or the new one; its folder is made."""
     write_text(path, json.dumps(value, indent=1) + "\n", mode)
 
 
 def write_text(path: Path, text: str, mode: int | None = 0o644) -> None:
-    """Replace a file of text at one go, as C(write_bytes) does.
-
-    :param path: of the file; its folder is made
-    :param mode: of the file; None leaves it to the umask
-    """
+    """Replace a file of text at one go, as C(write_bytes) does."""
     write_bytes(path, text.encode(), mode)
 
 
 def write_bytes(path: Path, content: bytes, mode: int | None = 0o644) -> None:
-    """Replace a file at one go; several writers at once leave the content of one of them.
-
-    :param path: of the file; its folder is made
-    :param content: its bytes
-    :param mode: of the file; None leaves it to the umask
-    """
+    """Replace a file at one go, and make its folder; of several writers one wins. mode: None leaves it to the umask."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name[:50]}.{os.urandom(8).hex()}.new")
     try:

@@ -24,11 +24,7 @@ def journal_line(text: str, level: int) -> str:
 
 
 def journal(program: str, errors: bool = False) -> Callable[..., None]:
-    """Return what writes a line of a program to the journal, C(say(text, level)) with its priority, 6 where none is given.
-
-    :param program: stands before each line
-    :param errors: whether to use standard error, as standard output is for the result
-    """
+    """Return C(say(text, level)), which writes a program's line to the journal. errors: use standard error, since standard output is the result."""
 
     def say(text: str, level: int = 6) -> None:
         stream = sys.stderr if errors else sys.stdout
@@ -53,10 +49,7 @@ def handed_over() -> list[tuple[str, socket.socket]]:
 
 
 def notify(state: str, wait: bool = True) -> None:
-    """Send C(READY=1), C(STATUS=...), C(WATCHDOG=1) and their like, as sd_notify(3) does; without systemd it is nothing.
-
-    :param wait: whether to wait for a service manager that is busy; otherwise the message is lost
-    """
+    """Send C(READY=1), C(STATUS=...) and their like, as sd_notify(3) does; nothing without systemd. wait: else a busy systemd loses it."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return

@@ -33,10 +33,7 @@ def ollama_url(etc: Path) -> str | None:
 
 
 def ask(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Ask Ollama something. Raises OSError or ValueError.
-
-    :param body: posted as JSON; None for a GET
-    """
+    """Ask Ollama something. body: posted as JSON; None for a GET. Raises OSError or ValueError."""
     data = None if body is None else json.dumps(body).encode()
     address = url.rstrip("/") + path
     method = "GET" if data is None else "POST"

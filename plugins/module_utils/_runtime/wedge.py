@@ -123,11 +123,12 @@ class Tracker:
             return NOTHING
         busy = None
         if now.figures is not None:
-            busy = self._busy(now.figures)
-            if busy is None:
+            running = now.figures.get("requests_running")
+            if running is None or now.figures.get("generation_tokens") is None:
                 self._forget(now.clock)
                 self._become(UNJUDGED, "its /metrics has no figures of vLLM", now.clock)
                 return NOTHING
+            busy = running + (now.figures.get("requests_waiting") or 0) > 0
             if self._moves(now.figures):
                 self.moved = True
                 self._alive(now.clock)
@@ -139,12 +140,7 @@ class Tracker:
         return self._frozen(now, busy)
 
     def probed(self, outcome: str, text: str, clock: float, wall: float) -> str:
-        """Take in what a probe found.
-
-        :param outcome: C(OK), C(REFUSED), or what failed
-        :param wall: seconds since 1970
-        :returns: C(NOTHING), C(ACT) or C(REPORT)
-        """
+        """Take in a probe: C(OK), C(REFUSED) or what failed; returns C(NOTHING), C(ACT) or C(REPORT). wall: seconds since 1970."""
         if outcome in (OK, REFUSED):
             self._alive(clock)
             self.quiet_at = clock
@@ -221,13 +217,6 @@ class Tracker:
         if now.active_seconds < self.settings.grace_seconds:
             return STARTING, f"it became ready {now.active_seconds:.0f} s ago"
         return None
-
-    @staticmethod
-    def _busy(figures: Mapping[str, float | None]) -> bool | None:
-        running = figures.get("requests_running")
-        if running is None or figures.get("generation_tokens") is None:
-            return None
-        return running + (figures.get("requests_waiting") or 0) > 0
 
     def _moves(self, figures: Mapping[str, float | None]) -> bool:
         """Tell whether any counter differs from the last that were seen; the first ones count as moving."""

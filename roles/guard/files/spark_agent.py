@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -22,7 +23,7 @@ sys.dont_write_bytecode = True  # root runs it from /usr/local/lib, which holds 
 
 from dgxspark_vllm._agent import loops, services
 from dgxspark_vllm._runtime import state_file
-from dgxspark_vllm._runtime.systemd import journal
+from dgxspark_vllm._runtime.systemd import journal, notify
 
 INTERVAL_SECONDS = 30.0
 FINISH_SECONDS = 5.0
@@ -37,16 +38,6 @@ PATHS = (
 )
 
 say = journal("agent")
-
-
-def look_once(args: argparse.Namespace) -> int:
-    """Print one look of a loop; returns the exit code."""
-    try:
-        sys.stdout.write(describe_look(args.once, args))
-    except services.SettingsError as error:
-        say(str(error), 3)
-        return 1
-    return 0
 
 
 def describe_look(name: str, args: argparse.Namespace) -> str:
@@ -113,17 +104,15 @@ def make_loops(name: str, args: argparse.Namespace) -> list[loops.Loop]:
     settings = services.load_settings(args.etc, name)
     collector = figures.Collector(args.etc, args.state, args.run, args.units)
     interval, folder = float(settings.get("interval") or INTERVAL_SECONDS), Path(str(settings["textfile_dir"]))
-    page = loops.Loop(
-        name, interval, lambda: figures.write(folder, collector.collect(interval)), nice=loops.COLLECTOR_NICE
-    )
-    return [page]
+
+    def write_page() -> None:
+        figures.write(folder, collector.collect(interval))
+
+    return [loops.Loop(name, interval, write_page, nice=loops.COLLECTOR_NICE)]
 
 
 def run_slow(names: list[str], args: argparse.Namespace) -> int:
-    """Run slow loops in this process: as the child of the memory guard, or as the main process without one.
-
-    Returns the exit code if no loop has settings.
-    """
+    """Run slow loops: as the child of the memory guard, or as the main process without one; returns an exit code if no loop has settings."""
     slow: list[loops.Loop] = []
     for name in names:
         if name == services.GUARD:
@@ -139,7 +128,7 @@ def run_slow(names: list[str], args: argparse.Namespace) -> int:
         loops.run_slow(slow, loops.pipe_sender(args.beats))
 
     def send(text: str) -> None:
-        loops.send_to_systemd(text)
+        notify(f"READY=1\nWATCHDOG=1\nSTATUS={text}", wait=False)
         loops.end_if_changed(args.etc, names)
 
     loops.run_slow(slow, send)
@@ -151,7 +140,7 @@ def run_guard(names: list[str], args: argparse.Namespace) -> None:
     from dgxspark_vllm._agent import memory
 
     threading.stack_size(memory.STACK_BYTES)
-    loops.end_on_sigterm()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     argv = [sys.executable, *sys.argv, "--beats"] if len(names) > 1 else []
     slow = loops.SlowProcess(argv, lambda: loops.end_if_changed(args.etc, names))
     guard = memory.MemoryGuard(args.etc, args.run, args.state / "guard", args.gateway, lambda: slow.status)
@@ -184,7 +173,12 @@ def main() -> int:
     if args.collect:
         return collect(args)
     if args.once:
-        return look_once(args)
+        try:
+            sys.stdout.write(describe_look(args.once, args))
+        except services.SettingsError as error:
+            say(str(error), 3)
+            return 1
+        return 0
     names = loops.enabled_loops(args.etc)
     if not names:
         say(f"{args.etc}/agent has no settings of a loop; run site.yml again", 3)

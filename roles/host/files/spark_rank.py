@@ -24,7 +24,6 @@ import contextlib
 import hashlib
 import os
 import queue
-import re
 import secrets
 import selectors
 import signal
@@ -44,7 +43,7 @@ import spark_unit
 from spark_unit import Stop, say
 
 from dgxspark_vllm._common.foreign_text import parse_json
-from dgxspark_vllm._runtime import command, endpoint, hostmem, pins, ranks, start_stages, state_file
+from dgxspark_vllm._runtime import command, endpoint, hostmem, kv_files, pins, ranks, start_stages, state_file
 from dgxspark_vllm._runtime.systemd import handed_over, notify
 
 RAY_NODES = Path(endpoint.__file__).with_name("ray_nodes.py")
@@ -55,8 +54,6 @@ GOODBYES = 3  # a last word may get lost
 RECEIVES = 256  # datagrams at a time, so that no flood of them delays other work
 
 NO_LINK = ("down", "lowerlayerdown", "notpresent")  # operstate of an interface
-
-REVISION = re.compile(r"[0-9a-f]{40}\Z")
 
 
 def docker(*words: str, seconds: float = DOCKER_SECONDS) -> tuple[bool, str]:
@@ -80,16 +77,13 @@ def look_for_facts(image: str, model: dict[str, Any] | None) -> ranks.Facts:
     if not model or not model.get("repo"):
         return facts
     revision = str(model.get("revision") or "main")
-    repo = Path(str(model["hub"])) / ("models--" + str(model["repo"]).replace("/", "--"))
+    hub, repo = Path(str(model["hub"])), str(model["repo"])
     try:
-        # Other users can write this file, and its text is sent to other hosts: only a commit is read, and no link is followed.
-        descriptor = os.open(repo / "refs" / revision, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            commit = stream.read(100).decode("utf-8", "replace").strip()
-        commit = commit if REVISION.fullmatch(commit) else ""
+        commit = kv_files.commit_of(hub, repo, revision)
     except OSError:
-        commit = revision if REVISION.match(revision) and (repo / "snapshots" / revision).is_dir() else ""
-    return replace(facts, commit=commit)
+        return facts
+    folder = hub / f"models--{repo.replace('/', '--')}" / "snapshots" / revision
+    return replace(facts, commit=commit) if commit != revision or folder.is_dir() else facts
 
 
 def links_out(links: tuple[ranks.Link, ...], sys_net: Path) -> list[ranks.Link]:
@@ -295,26 +289,27 @@ class Supervisor:
         """Listen on the address of the fabric, as soon as this host has it."""
         if self.socket is not None:
             return self.socket
-        family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
+        address = (self.config.address, self.config.port)
         for _name, sock in handed_over():
-            if sock.getsockname()[:2] == (self.config.address, self.config.port):
-                self.selector.register(sock, selectors.EVENT_READ)
-                self.socket = sock
-                return sock
+            if sock.getsockname()[:2] == address:
+                break
             if not self.strange:
                 self.strange = True
+                name = sock.getsockname()
+                other = f"{name[0]}, port {name[1]}" if isinstance(name, tuple) else repr(name)
                 self.say(
-                    f"warning: systemd hands over a socket at {address_of(sock)}, not at {self.config.address}, UDP port {self.config.port}: "
+                    f"warning: systemd hands over a socket at {other}, not at {address[0]}, UDP port {address[1]}: "
                     f"the socket unit is older than the settings; run site.yml again"
                 )
-        sock = socket.socket(family, socket.SOCK_DGRAM)
-        try:
-            sock.setblocking(False)
-            sock.bind((self.config.address, self.config.port))
-        except OSError as error:
-            sock.close()
-            self.unbound = f"cannot listen on {self.config.address}, UDP port {self.config.port}: {error.strerror}"
-            return None
+        else:
+            sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                sock.setblocking(False)
+                sock.bind(address)
+            except OSError as error:
+                sock.close()
+                self.unbound = f"cannot listen on {address[0]}, UDP port {address[1]}: {error.strerror}"
+                return None
         self.selector.register(sock, selectors.EVENT_READ)
         self.socket = sock
         return sock
@@ -517,12 +512,6 @@ def ask_ray(container: str, program: bytes, words: list[str], seconds: float) ->
     except (ValueError, LookupError, TypeError):
         text = done.err.strip().splitlines()
         return False, text[-1] if text else f"exit code {done.rc} and no answer"
-
-
-def address_of(sock: socket.socket) -> str:
-    """Return the address of a socket as text."""
-    name = sock.getsockname()
-    return f"{name[0]}, port {name[1]}" if isinstance(name, tuple) else repr(name)
 
 
 def protect() -> None:

@@ -163,9 +163,7 @@ def record_gate(service: dict[str, Any], run_dir: Path, began: float) -> None:
             if other != path and "ready" in record:
                 others[other.stem] = round(record["gate"]["available_gib"] - record["ready"]["available_gib"], 3)
         gate = moment(service.get("sysroot") or "/")
-        invocation = os.environ.get("INVOCATION_ID", "")
-        new = {"unit": service["unit"], "invocation": invocation, "began": began, "gate": gate, "beside": others}
-        state_file.write(path, new)
+        state_file.write(path, {**own_start(service), "began": began, "gate": gate, "beside": others})
     except (OSError, KeyError, TypeError) as error:  # a note for later; the start does not depend on it
         say(f"{service['unit']}: warning: the start is not recorded: {error!r}")
 
@@ -212,8 +210,7 @@ def launch_of(service: dict[str, Any]) -> str:
     """Return the fingerprint of a container's launch, empty without an answer of Docker."""
     label = '{{index .Config.Labels "dgxspark.fingerprint"}}'
     argv = ["docker", "container", "inspect", "--format", label, "--", service.get("container") or ""]
-    answer = command.run(argv, JOURNAL_SECONDS)
-    return answer.out.strip()[:128] if answer.state == command.FINISHED and answer.rc == 0 else ""
+    return (output(argv, JOURNAL_SECONDS) or "").strip()[:128]
 
 
 # --- load guard -----------------------------------------------------------------------------------------------------
@@ -291,10 +288,7 @@ class LoadGuard:
             self.over.wait(settings.interval_seconds)
 
     def _step(self, guard: load_guard.Guard) -> None:
-        meminfo = hostmem.read_meminfo(self.root)
-        cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0)
-        large = load_guard.large_blocks(hostmem.read_buddyinfo(self.root), os.sysconf("SC_PAGE_SIZE"))
-        look = load_guard.Sample(meminfo.get("MemFree", 0) * 1024, cache * 1024, large)
+        look = load_guard.sample(hostmem.read_meminfo(self.root), hostmem.read_buddyinfo(self.root))
         for action in guard.decide(time.monotonic(), look):
             if self.over.is_set():
                 return
@@ -320,7 +314,7 @@ class LoadGuard:
 # --- gate ---------------------------------------------------------------------------------------------------------
 
 
-def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLAMA_SECONDS) -> None:
+def unload_ollama(unit: str, etc: Path, poll: float) -> None:
     """Have Ollama unload its models for the engine that starts; it loads them again for the next request.
 
     An Ollama that is missing, stopped or silent holds no memory.
@@ -330,7 +324,7 @@ def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLA
     except ValueError as error:
         say(f"{unit}: warning: {error}")
         return
-    text, done = unloading.unload(url, limit_seconds, poll) if url else ("", False)
+    text, done = unloading.unload(url, OLLAMA_SECONDS, poll) if url else ("", False)
     if text:
         say(f"{unit}: {'' if done else 'warning: '}{text}")
 
@@ -345,9 +339,8 @@ def holders() -> str:
 
 def gate_memory(service: dict[str, Any], poll: float) -> None:
     unit, root = service["unit"], service.get("sysroot") or "/"
-    on_cpu = (
-        service.get("device") == "cpu"
-    )  # the kernel takes the memory of a speech server from the page cache by itself
+    # The kernel takes the memory of a speech server from the page cache by itself.
+    on_cpu = service.get("device") == "cpu"
     try:
         if not on_cpu:
             dropped = hostmem.drop_caches(root)
@@ -404,9 +397,8 @@ def image_id_of(service: dict[str, Any]) -> str:
     """Return the id of the image of a service, empty if Docker does not tell it."""
     if not service.get("image"):
         return ""
-    answer = command.run(["docker", "image", "inspect", "--format", "{{.Id}}", "--", service["image"]])
-    image_id = answer.out.strip()
-    return image_id if answer.state == command.FINISHED and answer.rc == 0 and image_id.startswith("sha256:") else ""
+    text = output(["docker", "image", "inspect", "--format", "{{.Id}}", "--", service["image"]]) or ""
+    return text.strip() if text.startswith("sha256:") else ""
 
 
 def gate_kv_files(service: dict[str, Any]) -> None:
@@ -448,9 +440,8 @@ def gate_stops(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -
     unit, root = service["unit"], service.get("sysroot") or "/"
     with start_lock.acquire(run_dir):
         state_file.write(run_dir / start_lock.OWNER, {**own_start(service), "loads": True})
-    names = {path.stem for folder in ("services", "speech") for path in (etc / folder).glob("*.json")} - {
-        service["name"]
-    }
+    names = {path.stem for folder in ("services", "speech") for path in (etc / folder).glob("*.json")}
+    names.discard(service["name"])
     limit, start = float(service.get("memory_wait_seconds") or 0), time.monotonic()
     waits_for = ""
     while True:
@@ -489,15 +480,6 @@ def gate(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -> None
 # --- ready --------------------------------------------------------------------------------------------------------
 
 
-def process_start(pid: int) -> str | None:
-    """Return the start time of a live process, which distinguishes it from a later one of the same number; None for an ended one."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in ("Z", "X") else fields[19]
-
-
 class MainProcess:
     """The unit's main process, `docker run` in the foreground: it lives exactly as long as the container."""
 
@@ -507,19 +489,18 @@ class MainProcess:
         text = os.environ.get("MAINPID", "")  # systemd sets it for the commands after the start
         if not text:
             text = next(iter(start_lock.unit_states([self.unit]) or []), {}).get("MainPID", "")
-        self.pid = int(text) if text.isdigit() and text != "0" else None
-        self.started = process_start(self.pid) if self.pid else None
+        self.pid = text if text.isdigit() and text != "0" else None
+        self.started = units.process_start(self.pid) if self.pid else None
 
     def why_dead(self) -> str | None:
         """Return how the container or its docker client ended, None while it lives."""
         if self.pid is not None:
-            if self.started is None or process_start(self.pid) != self.started:
+            if self.started is None or units.process_start(self.pid) != self.started:
                 return f"the main process of {self.unit} (docker run, pid {self.pid}) has ended"
             return None
         if self.container:
-            answer = command.run(
-                ["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", self.container]
-            )
+            argv = ["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", self.container]
+            answer = command.run(argv)
             gone = answer.rc != 0 and "no such" in answer.err.lower()
             # A slow or failing Docker leaves the state unknown; the wait has a time limit.
             if answer.state == command.FINISHED and (gone or answer.out.strip() in ("exited", "dead")):
@@ -530,10 +511,6 @@ class MainProcess:
 def await_answer(service: dict[str, Any], poll: float, alive: Callable[[], str | None]) -> None:
     """Wait until the model has answered. C(alive) returns why it never will, or None."""
     unit = service["unit"]
-
-    def on_event(stage: str, text: str) -> None:
-        say(f"{unit}: {stage}: {text}")
-
     result = endpoint.wait_ready(
         service["url"],
         service["model"],
@@ -542,7 +519,7 @@ def await_answer(service: dict[str, Any], poll: float, alive: Callable[[], str |
         timeout=float(service.get("start_deadline_seconds") or 3600),
         interval=poll,
         alive=alive,
-        on_event=on_event,
+        on_event=lambda stage, text: say(f"{unit}: {stage}: {text}"),
     )
     if not result["ready"]:
         fix = f"; {result['fix']}" if result["fix"] else ""
@@ -580,12 +557,6 @@ def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
     keep_start(service, run_dir)
 
 
-def started(service: dict[str, Any], run_dir: Path) -> None:
-    """Record the end of a start; the answer was waited for by another program."""
-    record_ready(service, run_dir)
-    release_lock(run_dir, service["unit"])
-
-
 CHECKS = {"server": server_checks.main, "client": client_checks.main}
 
 
@@ -614,7 +585,9 @@ def main() -> int:
         if args.step == "gate":
             gate(service, args.etc, args.run, args.poll)
         elif args.step == "started":
-            started(service, args.run)
+            # The answer was waited for by another program.
+            record_ready(service, args.run)
+            release_lock(args.run, service["unit"])
         else:
             ready(service, args.run, args.poll)
     except Stop as reason:

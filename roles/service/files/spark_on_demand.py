@@ -116,10 +116,6 @@ class Hub:
             text = f"too many large requests wait on the host of {name}"
             largest.fail(503, text, largest.slot.retry(self.loop.time()))
 
-    def waited_for(self) -> bool:
-        """Whether somebody waits for an engine."""
-        return any(slot.waiters or slot.mark for slot in self.slots.values())
-
     # --- looking
 
     async def look(self) -> None:
@@ -131,10 +127,8 @@ class Hub:
         states = {unit["Id"]: unit for unit in units.read_properties(printed) if unit.get("Id")}
         if self.slots and not states:
             if self.known or not self.shown:
-                say(
-                    f"warning: systemctl does not say what the engines do, nothing is changed: {answer.why or answer.err}",
-                    4,
-                )
+                why = answer.why or answer.err
+                say(f"warning: systemctl does not say what the engines do, nothing is changed: {why}", 4)
             self.known = False
             return
         self.known = True
@@ -250,16 +244,12 @@ class Hub:
         elif state == on_demand.COLD:
             slot.reason, slot.freed_hosts = "", self.freed_hosts(slot)
         elif state == on_demand.FAILED:
-            self.report_failure(slot, now)
+            say(f"{slot.service.name}: {slot.reason}", 3)
+            if slot.until > now:  # else the next start may begin at once
+                self.refuse(slot, slot.reason)
         if not slot.serves:
             slot.before = slot.before if state == on_demand.STOPPING else None
             slot.gone = None
-
-    def report_failure(self, slot: Slot, now: float) -> None:
-        """Write the reason of a failure to the journal, and to waiting clients unless the next start may begin at once."""
-        say(f"{slot.service.name}: {slot.reason}", 3)
-        if slot.until > now:
-            self.refuse(slot, slot.reason)
 
     def become_ready(self, slot: Slot, before: str, entered: float, took: float) -> None:
         """Note that an engine serves. entered: clock at which its unit became active. took: seconds of its start."""
@@ -280,9 +270,8 @@ class Hub:
         ended = unit.get("ActiveState") == "inactive"
         why = "it was stopped while it started" if ended and slot.began else "its unit did not start" if ended else ""
         if slot.late is not None and starting:
-            why = f"it was not ready within {service.start_seconds:.0f} s" + (
-                f": {slot.late[1]}" if slot.late[1] else ""
-            )
+            stage = f": {slot.late[1]}" if slot.late[1] else ""
+            why = f"it was not ready within {service.start_seconds:.0f} s{stage}"
         disturbed = False
         if not why:
             why, disturbed = await in_thread(reason_of, service.unit, unit)
@@ -309,7 +298,10 @@ class Hub:
             slot.gone, slot.lowest = (since, now), available
             grown = now
         # An engine that loads meanwhile hides the memory that this one gave back; the gate of that engine waits for memory itself.
-        hidden = any(self.took_since(other, slot.since) for other in self.slots.values() if other is not slot)
+        others = [other for other in self.slots.values() if other is not slot]
+        hidden = any(
+            other.state == on_demand.STARTING or (other.serves and other.ready >= slot.since) for other in others
+        )
         steady = now - grown >= self.poll / 2
         measured = bool(slot.expected) and not hidden
         back = available - slot.before >= hostmem.BACK_SHARE * (slot.expected or 0.0) if measured else steady
@@ -323,10 +315,6 @@ class Hub:
         late = "" if back else f", {slot.expected:.1f} GiB were expected"
         say(f"{name}: stopped, {slot.freed[0]:.1f} GiB are back after {slot.freed[1]:.0f} s{late}", 6 if back else 4)
         return True
-
-    def took_since(self, slot: Slot, when: float) -> bool:
-        """Whether an engine loads, or became ready since a moment."""
-        return slot.state == on_demand.STARTING or (slot.serves and slot.ready >= when)
 
     # --- doing
 

@@ -61,18 +61,6 @@ def is_closed(sock: Any) -> bool:
     return state in (7, 8)  # CLOSE, CLOSE_WAIT of tcp_states.h
 
 
-def render_answer(status: int, body: bytes, kind: str, *headers: str, empty: bool = False) -> bytes:
-    """Return an answer of this program itself. empty: without its body, for HEAD."""
-    phrase = HTTPStatus(status).phrase
-    lines = [
-        f"HTTP/1.1 {status} {phrase}",
-        f"Content-Type: {kind}",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-    ]
-    return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1") + (b"" if empty else body)
-
-
 class Client(asyncio.Protocol):
     """A connection of a client: one request."""
 
@@ -393,9 +381,11 @@ class Client(asyncio.Protocol):
 
     def finish(self, status: int, body: bytes, kind: str, *headers: str) -> None:
         """Send a whole answer of this program."""
-        self.transport.write(
-            render_answer(status, body, kind, *headers, empty=self.head is not None and self.head.method == "HEAD")
-        )
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Type: {kind}"]
+        lines += [f"Content-Length: {len(body)}", "Connection: close"]
+        is_empty = self.head is not None and self.head.method == "HEAD"
+        text = "\r\n".join([*lines, *headers, "", ""])
+        self.transport.write(text.encode("latin-1") + (b"" if is_empty else body))
         self.end()
 
     def end(self) -> None:
@@ -420,7 +410,8 @@ class Client(asyncio.Protocol):
             self.counted = False
             self.slot.running -= 1
             self.slot.last = self.hub.loop.time()
-            if not self.slot.running and self.hub.waited_for():
+            is_waited_for = any(slot.waiters or slot.mark for slot in self.hub.slots.values())
+            if not self.slot.running and is_waited_for:
                 self.hub.poke()
 
 

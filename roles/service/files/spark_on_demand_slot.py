@@ -81,9 +81,8 @@ class Slot:
         self.pin, self.pinned = pins.Pin(), 0.0
         self.until, self.reason, self.stage = 0.0, "", ""
         self.asked, self.began, self.stop, self.failed = 0.0, False, False, False
-        self.disturbed = (
-            False  # whether its last start failed by memory that others released, and the present one is its repetition
-        )
+        # Whether its last start failed by memory that others released, and the present one is its repetition.
+        self.disturbed = False
         self.late: tuple[float, str] | None = None  # when a start was stopped that took too long, and its stage
         self.starts, self.begun = starts, 0
         self.loading = Loading()
@@ -132,11 +131,9 @@ class Slot:
         """Seconds until it is ready, by its last starts, stage by stage if these are known."""
         is_starting = self.state == on_demand.STARTING
         seconds = self.loading.remaining(now) if is_starting else None
-        return (
-            on_demand.seconds_left(self.starts, now - self.since if is_starting else 0.0)
-            if seconds is None
-            else seconds
-        )
+        if seconds is not None:
+            return seconds
+        return on_demand.seconds_left(self.starts, now - self.since if is_starting else 0.0)
 
     def retry(self, now: float) -> float:
         """Seconds after which a client may try again."""

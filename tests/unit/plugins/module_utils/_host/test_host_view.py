@@ -14,6 +14,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
     units,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
 ID_1, ID_2, OUTER = "1" * 64, "2" * 64, "f" * 64
@@ -727,7 +728,8 @@ Node 0, zone   Normal   4381   8120   2210    803    402    220    121     60   
     ],
 )
 def test_free_pieces_of_16_mib_are_counted(text: str, page: int, blocks: int | None) -> None:
-    assert machine.large_blocks(text, page) == blocks
+    free = hostmem.bytes_in_blocks(text, page, machine.LARGE_BLOCK)
+    assert free == (None if blocks is None else blocks * machine.LARGE_BLOCK)
 
 
 def test_memory_comes_with_its_free_pieces(tree: Any) -> None:

@@ -139,14 +139,14 @@ def test_a_refusal_is_known_from_the_line_on_where_it_stands(name: str) -> None:
 
 def test_of_several_starts_in_one_journal_the_last_one_counts() -> None:
     journal = log("refused_no_available_memory") + log("healthy_fa3_graphs_then_sigterm")[:70]
-    assert start_stages.stage_of(journal) == "graphs" and explain.error_of(journal) == ""
+    assert start_stages.stage_of(journal) == "graphs" and explain.explain(journal).error == ""
     assert start_stages.stage_of(journal[:230]) == "device"
 
 
 def test_an_error_that_only_points_to_another_is_named_when_there_is_no_other() -> None:
     lines = log("refused_no_available_memory")
     end = next(index for index, line in enumerate(lines) if line.startswith("(APIServer") and "Traceback" in line)
-    assert explain.error_of(lines[end:]).startswith("RuntimeError: Engine core initialization failed.")
+    assert explain.explain(lines[end:]).error.startswith("RuntimeError: Engine core initialization failed.")
 
 
 @pytest.mark.parametrize(

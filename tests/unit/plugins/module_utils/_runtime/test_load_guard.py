@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import guard as settings_reader
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import load_guard
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, load_guard
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.load_guard import (
     COMPACT,
     DROP,
@@ -160,12 +160,12 @@ def test_a_kernel_that_refuses_is_not_asked_again() -> None:
 
 def test_large_blocks_by_the_size_of_a_page() -> None:
     # 4 KiB pages: orders 9 and 10 are 2 and 4 MiB.
-    assert load_guard.large_blocks(BUDDYINFO, 4096) == (1 * 2 + 3 * 4 + 2 * 2 + 4 * 4) * MIB
+    assert hostmem.bytes_in_blocks(BUDDYINFO, 4096, load_guard.LARGE_BLOCK) == (1 * 2 + 3 * 4 + 2 * 2 + 4 * 4) * MIB
     # 64 KiB pages: order 5 is 2 MiB already.
     normal = 305 * 2 + 92 * 4 + 21 * 8 + 6 * 16 + 2 * 32 + 4 * 64
-    assert load_guard.large_blocks(BUDDYINFO.splitlines()[1], 65536) == normal * MIB
-    assert load_guard.large_blocks("", 4096) is None
-    assert load_guard.large_blocks("something else\n", 4096) is None
+    assert hostmem.bytes_in_blocks(BUDDYINFO.splitlines()[1], 65536, load_guard.LARGE_BLOCK) == normal * MIB
+    assert hostmem.bytes_in_blocks("", 4096, load_guard.LARGE_BLOCK) is None
+    assert hostmem.bytes_in_blocks("something else\n", 4096, load_guard.LARGE_BLOCK) is None
 
 
 @pytest.mark.parametrize(
