@@ -69,6 +69,7 @@ def test_a_version_without_a_changelog_is_not_released(copy: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_files_of_a_release(tmp_path: Path) -> None:
     tarball, bill, sums = release.build(tmp_path)
     subprocess.run(["sha256sum", "--check", "--strict", sums.name], cwd=tmp_path, check=True, capture_output=True)

@@ -443,6 +443,7 @@ def test_the_pair_is_planned_by_rank() -> None:
     assert judged["memory"]["max_concurrency"] > 4
 
 
+@pytest.mark.nightly
 def test_the_table_judges_one_and_two_sparks() -> None:
     rows = {(row["recipe"], row["variant"]): row for row in model_rows(RECIPES)}
     assert {name for name, _variant in rows} == set(RECIPES) - {"scripted-tiny"}

@@ -109,6 +109,7 @@ def test_right_input_goes_through_without_a_word(tmp_path: Path, playbook: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_models_need_no_inventory(tmp_path: Path) -> None:
     code, output = run(tmp_path, "plan", "--tags", "models")
     assert code == 0 and "no host was contacted" not in output, output

@@ -33,6 +33,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.nightly
 def test_a_change_goes_through_in_its_order_and_a_second_run_looks_and_leaves(fleet: Fleet) -> None:
     code, text = fleet.play("rollout", image=OLD, spark_rollout_batch=3)
     assert code == 0, text

@@ -201,6 +201,7 @@ def test_a_best_variant_that_fails_later_is_replaced_by_the_old_one(host: Host) 
     assert host.unit == (4, 4096) and host.log()[-2:] == ["deployed 4 4096", "recorded"]
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_goes_on_and_ends_with_the_best(host: Host) -> None:
     (host.folder / "cut").write_text("16")
     code, text = host.play(cold=True, tune={"levers": ["streams"], "goal": "together"})

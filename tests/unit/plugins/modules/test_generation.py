@@ -851,11 +851,11 @@ def test_an_account_without_a_name_is_given_files_by_its_number(account: str, ex
 
 def test_only_root_gives_files_to_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owners: list[Any] = []
-    monkeypatch.setattr(shutil, "chown", lambda *arguments: owners.append((os.geteuid(), *arguments)))
+    monkeypatch.setattr(shutil, "chown", lambda _path, *accounts: owners.append((os.geteuid(), *accounts)))
     for user in (0, 1000):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        generation_records.chown(tmp_path, "1000", "docker")
-    assert owners == [(0, tmp_path, 1000, "docker")]
+        generation_records.write(tmp_path / "file", b"", owner="1000", group="docker")
+    assert owners == [(0, 1000, "docker")]
 
 
 def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) -> None:

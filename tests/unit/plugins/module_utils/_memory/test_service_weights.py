@@ -17,7 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_weig
     loads_tower,
     takes_media,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Weights, weights_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split, Weights, weights_bytes
 
 DENSE = "Qwen3-8B"
 SPARSE = "Qwen3-30B-A3B"
@@ -47,7 +47,7 @@ def test_a_stated_size_is_that_of_all_ranks() -> None:
 
 
 def test_each_replica_has_all_but_its_share_of_the_experts_of_a_stated_size() -> None:
-    whole, half = counted(SPARSE), counted(SPARSE, replicas=2)
+    whole, half = counted(SPARSE), counted(SPARSE, split=Split(replicas=2))
     assert whole.target / 2 < half.target < whole.target
     made = load(SPARSE, weights_gib=whole.target / GIB, args={"data-parallel-size": 2})
     assert made.target == pytest.approx(half.target, abs=2)
@@ -67,7 +67,7 @@ def test_a_stated_size_of_weights_that_vllm_quantises_is_the_one_before_or_after
 
 def test_the_drafter_of_a_stated_size_is_counted_by_the_config_or_stated_too() -> None:
     model, ranks = "Qwen3.6-35B-A3B", {"tensor-parallel-size": 2}
-    draft = counted(model, tensor_parallel=2, mtp=True).draft
+    draft = counted(model, split=Split(tensor=2), mtp=True).draft
     assert draft > 0.3 * GIB
     assert load(model, weights_gib=70.0, mtp=True, args=ranks) == Weights(35 * GIB, draft, 35 * GIB)
     assert load(model, weights_gib=70.0, args=ranks).draft == 0
