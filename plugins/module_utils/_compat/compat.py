@@ -11,11 +11,11 @@ stand in the C(rules_*) files, by family. A rule that lacks a fact keeps silent.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import validation
-from .._common.docker_run import read_options
+from .._common.docker_run import DockerRun, read_options
 from .._common.findings import SEVERITIES, Finding, has_errors
 from .._common.plain_data import InputError, is_whole, unfit
 from .._vllm import image_catalogue, versions
@@ -92,13 +92,7 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
         vllm_version, source = str(params["vllm_version"]), str(params.get("version_source") or GIVEN)
     elif entry.get("vllm_version"):
         vllm_version, source = str(entry["vllm_version"]), CATALOGUE
-    args = {str(key): value for key, value in (params.get("args") or {}).items()}
-    refused: list[vllm_launch.Problem] = []
-    if params.get("refuse_service_keys"):
-        args = {vllm_launch.long_name(key): value for key, value in args.items()}
-        refused = vllm_launch.service_keys(args)
-        args = {key: value for key, value in args.items() if key not in vllm_launch.SERVICE_KEYS}
-    parsed = vllm_launch.parse(_texts_of(params, "argv") or args, vllm_version)
+    parsed, refused = _parse_args(params, vllm_version)
     checked = _launch(params, entry, vllm_version, parsed, refused, source == PROBED)
     ignored = set(params.get("ignore") or ())
     rules = [rule for rule in LAUNCH_RULES if rule.id not in ignored]
@@ -124,6 +118,19 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _parse_args(
+    params: Mapping[str, Any], vllm_version: str | None
+) -> tuple[vllm_launch.Parsed, list[vllm_launch.Problem]]:
+    """Return C(argv) or C(args) as parsed, and the problems of service keys that must not be among the args."""
+    args = {str(key): value for key, value in (params.get("args") or {}).items()}
+    refused: list[vllm_launch.Problem] = []
+    if params.get("refuse_service_keys"):
+        args = {vllm_launch.long_name(key): value for key, value in args.items()}
+        refused = vllm_launch.service_keys(args)
+        args = {key: value for key, value in args.items() if key not in vllm_launch.SERVICE_KEYS}
+    return vllm_launch.parse(_texts_of(params, "argv") or args, vllm_version), refused
+
+
 def _launch(
     params: Mapping[str, Any],
     entry: Mapping[str, Any],
@@ -134,8 +141,7 @@ def _launch(
 ) -> Launch:
     """Return the launch that C(check_launch) has to judge; entry: of the image catalogue, empty for none."""
     docker = read_options(_texts_of(params, "docker_args"))[0]
-    replaced = "passthrough" if docker.values("--entrypoint") else None
-    family = params.get("entrypoint") or replaced or entry.get("entrypoint")
+    family = _read_entrypoint(params, entry, docker)
     model: Mapping[str, Any] = params.get("model") or {}
     env: Mapping[str, Any] = params.get("env") or {}
     return Launch(
@@ -158,6 +164,12 @@ def _launch(
         packages=_texts_of(params, "packages"),
         probed=probed,
     )
+
+
+def _read_entrypoint(params: Mapping[str, Any], entry: Mapping[str, Any], docker: DockerRun) -> str | None:
+    """Return the configured entrypoint, else docker's, else the catalogue's."""
+    replaced = "passthrough" if docker.values("--entrypoint") else None
+    return params.get("entrypoint") or replaced or entry.get("entrypoint")
 
 
 def _text_of(params: Mapping[str, Any], key: str) -> str:
@@ -206,12 +218,7 @@ def _repair(
         checked = _relaunch(checked, checked.args, checked.env, vllm_version)
         judged = _judge(checked, rules)
     while True:
-        open_repairs = (
-            (finding, changes)
-            for finding, changes in judged
-            if changes and changes[0].where != "command" and (finding.rule, finding.message) not in tried
-        )
-        step = next(open_repairs, None)
+        step = _next_repair(judged, tried)
         if step is None:
             return checked, shown, _plain(finding for finding, _changes in judged)
         finding, changes = step
@@ -225,6 +232,14 @@ def _repair(
         if gone and not new_errors:
             shown.append(_shown(finding.rule, keys[0][0], keys[0][1], _texts(checked, keys), _texts(after, keys)))
             checked, judged = after, findings_after
+
+
+def _next_repair(judged: Judged, tried: Collection[tuple[str, str]]) -> tuple[Finding, tuple[Change, ...]] | None:
+    """Return the first finding with a repair that was not tried."""
+    for finding, changes in judged:
+        if changes and changes[0].where != "command" and (finding.rule, finding.message) not in tried:
+            return finding, changes
+    return None
 
 
 def _apply(changes: Iterable[Change], checked: Launch) -> tuple[dict[str, Any], dict[str, str]]:

@@ -66,7 +66,7 @@ def _check(row: Mapping[str, Any], launch: Launch) -> bool:
     if "before" in row and not launch.before(row["before"]):
         return False
     condition, cures = row["when"], row.get("unless", {})
-    architecture, (package, bound) = condition.get("architecture"), cures.get("package", ("", ""))
+    architecture = condition.get("architecture")
     is_kind = (
         (architecture is None or any(name.startswith(architecture) for name in launch.architectures))
         and all(FACTS[name](launch) for name in condition.get("facts", ()))
@@ -74,8 +74,14 @@ def _check(row: Mapping[str, Any], launch: Launch) -> bool:
         and all(_has_variable(launch, name, part) for name, part in condition.get("env", {}).items())
         and launch.sparks >= condition.get("nodes", 1)
     )
+    return is_kind and not _is_cured(launch, cures)
+
+
+def _is_cured(launch: Launch, cures: Mapping[str, Any]) -> bool:
+    """Tell whether a launch already has one of the cures in C(unless) of a row."""
+    package, bound = cures.get("package", ("", ""))
     pinned = launch.pinned().get(package)
-    return is_kind and not (
+    return (
         any(_has_option(launch, name, value) for name, value in cures.get("args", {}).items())
         or any(_has_variable(launch, name, part) for name, part in cures.get("env", {}).items())
         or (pinned is not None and numbers(pinned) < numbers(bound))

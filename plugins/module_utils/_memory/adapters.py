@@ -215,12 +215,8 @@ def _count_pair(
     if name == "conv1d" and recurrent is not None:
         inner = _CONVOLUTIONS.get(recurrent.kind, 1) * recurrent.conv_kernel
         return request.first_matrix(inner, ranks) + _share(outputs, ranks)
-    if name == "shared_expert_gate":
-        return outputs + 1
-    if name in ("gate", "router"):
-        since = _SPARED_ROUTERS.get(family)
-        spared = name == "gate" and since is not None and (not since or minor < since)
-        return 0 if spared else inputs + outputs
+    if name in ("gate", "router", "shared_expert_gate"):
+        return _count_router_pair(name, inputs, outputs, family, minor)
     if not module.linear or name == "lm_head":
         return 0
     if not module.split:
@@ -229,6 +225,15 @@ def _count_pair(
         return _share(inputs, ranks) + request.first_matrix(outputs, ranks)
     parts = min(ranks, module.pieces) if module.pieces else ranks
     return request.first_matrix(inputs * _JOINED.get(name, 1), ranks) + _share(outputs, parts)
+
+
+def _count_router_pair(name: str, inputs: int, outputs: int, family: str, minor: int) -> int:
+    """Return the numbers in A and B of a router, for a rank of 1; 0 if the release adds no adapter to it."""
+    if name == "shared_expert_gate":
+        return outputs + 1
+    since = _SPARED_ROUTERS.get(family)
+    spared = name == "gate" and since is not None and (not since or minor < since)
+    return 0 if spared else inputs + outputs
 
 
 def _count_experts(module: Module, down: bool, family: str, request: _Request, split: Split, padded: bool) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,10 +218,7 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
     if not (text.get("hidden_size") and text.get("vocab_size") and any(text.get(name) for name in _INNER)):
         return None
     entries = [entry for rank in answer.ranks for entry in rank.specs]
-    read_layers = (
-        _read_layer(spec, resolved["tensor_parallel"]) for entry in entries for spec in entry.get("members") or [entry]
-    )
-    distinct = list(dict.fromkeys(layer for layer in read_layers if layer is not None))
+    distinct = _distinct_layers(entries, resolved["tensor_parallel"])
     layer_count = text.get("num_hidden_layers")
     layers = layer_count if isinstance(layer_count, int) else sum(int(entry["layers"]) for entry in entries)
     longest = text.get("max_position_embeddings")
@@ -232,6 +229,12 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
         dtype=resolved["dtype"],
     )
     return text, geometry
+
+
+def _distinct_layers(entries: Iterable[Mapping[str, Any]], ranks: int) -> list[Attention | Recurrent]:
+    """Return one layer for each distinct spec. entries: specs, or groups of them."""
+    layers = (_read_layer(spec, ranks) for entry in entries for spec in entry.get("members") or [entry])
+    return list(dict.fromkeys(layer for layer in layers if layer is not None))
 
 
 def _read_layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:

@@ -312,10 +312,7 @@ class _Causes:
             shared = [finding for finding in errors if finding.service in names]
             _merge(shared, partial(self._fix_together, remaining), merged, several=True)
         elif merged:
-            # The service that is too large by itself also causes the failures of the whole node.
-            cause = next(finding for finding in merged.values() if not finding.consequence_of)
-            for finding in errors:
-                merged.setdefault(id(finding), replace(finding, consequence_of=cause.rule))
+            _blame_cause(errors, merged)
         elif len(self.items) == 1:
             _merge(errors, partial(self._fix_alone, self.items[0]), merged, several=False)
         else:
@@ -380,6 +377,13 @@ def _merge(
     )
 
 
+def _blame_cause(errors: Sequence[Finding], merged: dict[int, Finding]) -> None:
+    """Mark the other errors as consequences: the service that is too large by itself causes the failures of the whole node."""
+    cause = next(finding for finding in merged.values() if not finding.consequence_of)
+    for finding in errors:
+        merged.setdefault(id(finding), replace(finding, consequence_of=cause.rule))
+
+
 def _merge_changes(changes: FixCandidate, further: FixCandidate) -> FixCandidate:
     """Return changes with further ones: one entry a service, the later value of an argument counts."""
     by_service: dict[str, Change] = {}
@@ -402,8 +406,8 @@ def _judge_once(host: Host, items: tuple[ServiceInput, ...]) -> tuple[Node, tupl
     temporary = next((f for f, draft in zip(findings, report.drafts) if draft.is_temporary and _is_room_error(f)), None)
     merged: dict[int, Finding] = {}
     if len(errors) > 1 and temporary:
-        others = (finding for finding in errors if finding is not temporary)
-        consequences = (finding for finding in others if finding.service in ("", temporary.service))
+        affected = ("", temporary.service)
+        consequences = (finding for finding in errors if finding is not temporary and finding.service in affected)
         merged = {id(finding): replace(finding, consequence_of=temporary.rule) for finding in consequences}
     elif len(errors) > 1:
         merged = _Causes(host, items, _rank_findings(report.drafts)).merge(errors)

@@ -12,6 +12,7 @@ from .._common.findings import Finding
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS
 from .engine import NOT_COMPARED
+from .host_memory import HostBuffer
 from .kv_plan import KVPlan
 from .node_memory import Node, Service
 from .releases import Release
@@ -30,6 +31,18 @@ def judge_findings(findings: Sequence[Finding], tight: bool) -> str:
 def _gib_by_level(sizes: Mapping[str, float]) -> dict[str, float]:
     """Return sizes in GiB at each level of the overheads. sizes: in bytes."""
     return {level: to_gib(sizes.get(level, 0.0)) for level in LEVELS}
+
+
+def _describe_buffers(buffers: Sequence[HostBuffer]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": buffer.name,
+            "gib": {level: to_gib(buffer.size(level)) for level in LEVELS},
+            "at_start": buffer.at_start,
+            "option": buffer.option,
+        }
+        for buffer in buffers
+    ]
 
 
 def service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
@@ -51,15 +64,7 @@ def service_result(node: Node, service: Service, order: int, verdict: str) -> di
     if engine.cache_from:
         sources = {"weights": engine.weights_from, "kv_cache": engine.cache_from, "overheads": engine.overheads_from}
         result["sources"] = {name: source for name, source in sources.items() if source}
-        result["host_memory"] = [
-            {
-                "name": buffer.name,
-                "gib": {level: to_gib(buffer.size(level)) for level in LEVELS},
-                "at_start": buffer.at_start,
-                "option": buffer.option,
-            }
-            for buffer in engine.buffers
-        ]
+        result["host_memory"] = _describe_buffers(engine.buffers)
     if engine.stated is not None:
         result["stated_gib"] = to_gib(engine.stated)
     if engine.weights or engine.plan is not None:  # the parts of a stated sum are unknown

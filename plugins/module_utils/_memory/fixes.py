@@ -129,7 +129,11 @@ def enlarge_cache(node: Node, service: Service, level: str) -> Iterator[FixCandi
             if (service.utilization or 0) < share <= UTILIZATION_LIMIT:
                 yield [set_args(service.name, gpu_memory_utilization=share)]
     requested = node.requested(service)
-    available = [service.engine.available(requested, at) for at in ("high", level)]  # the least first
+    yield from _reduce_requests(service, [service.engine.available(requested, at) for at in ("high", level)])
+
+
+def _reduce_requests(service: Service, available: Sequence[int]) -> Iterator[FixCandidate]:
+    """Yield smaller batches, shorter requests and fewer of them. available: bytes of the KV cache, the least first."""
     length = service.length or service.engine.limit
     if service.plan.ruled_by_batch(length):
         for size in available:

@@ -181,15 +181,22 @@ def checkpoint_kv_dtype(config: Config, quant_config: Config | None = None) -> s
     return "auto"
 
 
+def _named_kinds(text: Config, count: int) -> list[str] | None:
+    """Read C(layer_types), C(None) if absent."""
+    named = text.get("layer_types")
+    if named is None:
+        return None
+    if not isinstance(named, list) or len(named) != count:
+        raise Refusal("config.layer_types", f"expected a list of {count} names, one per layer")
+    for index, name in enumerate(named):
+        if not isinstance(name, str) or name not in _LAYER_KINDS:
+            raise Refusal(f"config.layer_types[{index}]", f"layer kind {name!r} is not known")
+    return [_LAYER_KINDS[name] for name in named]
+
+
 def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
     """Return the kind of every layer of a decoder other than Nemotron-H."""
-    named = text.get("layer_types")
-    if named is not None:
-        if not isinstance(named, list) or len(named) != count:
-            raise Refusal("config.layer_types", f"expected a list of {count} names, one per layer")
-        for index, name in enumerate(named):
-            if not isinstance(name, str) or name not in _LAYER_KINDS:
-                raise Refusal(f"config.layer_types[{index}]", f"layer kind {name!r} is not known")
+    kinds = _named_kinds(text, count)
     # These two have their own rule; unknown names in layer_types are refused anyway.
     if model_type == "gpt_oss":
         return ["full" if index % 2 else "sliding" for index in range(count)]
@@ -198,9 +205,8 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
     on_demand = model_type.startswith(_WINDOW_ON_DEMAND)
     switched = text.get("use_sliding_window", not on_demand) is not False
     window = bool(text.get("sliding_window")) and switched  # a window of 0 tokens is none
-    if named is not None:
+    if kinds is not None:
         # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
-        kinds = [_LAYER_KINDS[name] for name in named]
         return ["sliding"] * count if set(kinds) == {"full"} and window else kinds
     if model_type in _GDN:
         return _periodic_kinds("gdn", number(text, "full_attention_interval", 4), count)

@@ -334,18 +334,7 @@ def host_weights(
     :param weights: bytes of all weights of the rank
     :param counted_tables: bytes of n-gram tables among the weights; 0 if they are on disk or their size is unknown
     """
-    # model_executor/offloader/
-    group = int(args.get("offload-group-size") or 0) if release.since(17) else 0
-    backend = args.get("offload-backend") or "auto"
-    size, buffers = 0, 0
-    if group and backend in ("auto", "prefetch"):
-        layers = int(text_config(config).get("num_hidden_layers") or 1)
-        chosen = layers // group * int(args.get("offload-num-in-group") or 1)
-        size = weights * chosen // layers
-        # GPU buffers for the layers that are prefetched.
-        buffers = weights * min(chosen, int(args.get("offload-prefetch-step") or 1)) // layers
-    elif backend in ("auto", "uva"):
-        size = min(weights, int(float(args.get("cpu-offload-gb") or 0) * GIB))
+    size, buffers = _count_offloaded(config, args, weights, release)
     # Each parameter is pinned separately: 0 to 100 % more, 44 % on average over random sizes (1 / ln 2 - 1).
     pageable = str(env.get("VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY") or "").lower() not in _FALSE
     pinned_typical, pinned_high = (0, 0) if pageable else (size * 44 // 100, size)
@@ -376,3 +365,17 @@ def _table_tensors(config: Config, ranks: int) -> Iterator[int]:
             yield rows * (table.columns - values)
         else:
             yield rows * table.columns * (table.size or 2)
+
+
+def _count_offloaded(config: Config, args: Config, weights: int, release: Release) -> tuple[int, int]:
+    """Return the bytes that vLLM moves to the host (model_executor/offloader/), and of the GPU buffers for them."""
+    group = int(args.get("offload-group-size") or 0) if release.since(17) else 0
+    backend = args.get("offload-backend") or "auto"
+    if group and backend in ("auto", "prefetch"):
+        layers = int(text_config(config).get("num_hidden_layers") or 1)
+        chosen = layers // group * int(args.get("offload-num-in-group") or 1)
+        # The buffers hold the layers that are prefetched.
+        buffers = weights * min(chosen, int(args.get("offload-prefetch-step") or 1)) // layers
+        return weights * chosen // layers, buffers
+    size = float(args.get("cpu-offload-gb") or 0) if backend in ("auto", "uva") else 0
+    return min(weights, int(size * GIB)), 0

@@ -189,9 +189,7 @@ def _cut_even(plan: KVPlan, specs: list[Spec], names: list[str], stages: list[in
         try:
             specs = [_unify_page(spec, largest, name, release) for name, spec in zip(names, specs)]
         except PlanFailure:
-            # From 0.27 windows of models with latent attention are kept as full attention then.
-            kinds = {spec.kind for spec in specs}
-            if not release.since(27) or not {"mla", "sliding"} <= kinds or "chunked" in kinds:
+            if not _is_latent_with_windows(specs, release):
                 raise
             with contextlib.suppress(PlanFailure):
                 specs = _promote_local(specs, release)
@@ -210,6 +208,12 @@ def _cut_even(plan: KVPlan, specs: list[Spec], names: list[str], stages: list[in
         stage_bytes_per_block=tuple(largest * layers for layers in sizes),
         _checked_size=0 if release.since(17) else largest * max(group.layers for group in groups),
     )
+
+
+def _is_latent_with_windows(specs: list[Spec], release: Release) -> bool:
+    """Tell whether vLLM keeps windows as full attention if pages cannot get one size: from 0.27, next to latent attention."""
+    kinds = {spec.kind for spec in specs}
+    return release.since(27) and {"mla", "sliding"} <= kinds and "chunked" not in kinds
 
 
 def _cut_one_group(plan: KVPlan, specs: list[Spec], stages: list[int]) -> KVPlan:
@@ -386,15 +390,25 @@ class _Bucket:
         return [[member for repeat in repeats[start::groups] for member in repeat] for start in range(groups)]
 
 
-def pack(specs: Sequence[Spec], older: bool = False) -> list[list[int]]:
-    """Return the groups, each a list of positions in C(specs). older: up to 0.31 states are split into groups as large as the attention's."""
+def _fill_buckets(specs: Sequence[Spec]) -> list[_Bucket]:
+    """Put caches that need the same blocks together."""
     members: dict[tuple[str, int, int], list[int]] = {}
     for position, spec in enumerate(specs):
         kind = "full" if spec.kind in FULL_KINDS else spec.kind
         members.setdefault((kind, spec.block_size, spec.window), []).append(position)
-    buckets = [_Bucket(specs, bucket) for bucket in members.values()]
-    # A bucket that mixes sizes in equal numbers stays whole: its most repeats, and the repeats that others are split down to.
-    least = max((bucket.repeats for bucket in buckets if bucket.balanced and len(bucket.sizes) > 1), default=0)
+    return [_Bucket(specs, bucket) for bucket in members.values()]
+
+
+def _count_kept_repeats(buckets: Sequence[_Bucket]) -> int:
+    """Return the most repeats of a bucket that mixes sizes in equal numbers and so stays whole; 0 if there is none."""
+    return max((bucket.repeats for bucket in buckets if bucket.balanced and len(bucket.sizes) > 1), default=0)
+
+
+def pack(specs: Sequence[Spec], older: bool = False) -> list[list[int]]:
+    """Return the groups, each a list of positions in C(specs). older: up to 0.31 states are split into groups as large as the attention's."""
+    buckets = _fill_buckets(specs)
+    # The other buckets are split down to these repeats.
+    least = _count_kept_repeats(buckets)
     balanced = [bucket.repeats for bucket in buckets if bucket.balanced and not (older and bucket.holds_states)]
     repeats = approximate_divisor(balanced, least) if least else 0
     # The states fill a block without making it wider.

@@ -281,28 +281,13 @@ class Planner:
     def spec(self, layer: Layer, index: int) -> Spec:
         """Describe layer number C(index) as its class does (C(get_kv_cache_spec))."""
         if isinstance(layer, Recurrent):
-            # A block of state that is not checkpointed counts for the whole context: block_size 0 stands for it.
-            block = 0 if self.mode == "none" else self.state_block or self.block_size
-            # All states are padded to the page that holds the largest, unless that one fills it.
-            padded = layer.kind != "ple" or self.state_page != self.state
-            page = self.state_page if padded else state_bytes(layer, self.settings, self.geometry.dtype)
-            return Spec(layer.kind, block, page)
+            return self._state(layer)
         if isinstance(layer, Cache):
             return self._cache(layer)
-        settings, release, dtype, block = (
-            self.settings,
-            self.settings.release,
-            self.settings.kv_cache_dtype,
-            self.block_size,
-        )
-        is_skipped = str(index) in settings.skip_layers or (
-            layer.kind == "sliding" and "sliding_window" in settings.skip_layers
-        )
-        if is_skipped or (dtype in _FP8 and not release.since(self.geometry.rules.fp8_since)):
-            dtype = "auto"
+        dtype, block, release = self._dtype_of(layer, index), self.block_size, self.settings.release
         token = self._token(layer, dtype)
         shape = (
-            max(1, layer.kv_heads // settings.tensor_parallel),
+            max(1, layer.kv_heads // self.settings.tensor_parallel),
             layer.head_dim,
             layer.head_dim_v,
             self.geometry.dtype if dtype == "auto" else dtype,
@@ -318,6 +303,23 @@ class Planner:
         if self.shared_page:
             return Spec("sliding", block, page, (*shape, page), window, token=token)
         return Spec("sliding", block, block * token, shape, window, token=token)
+
+    def _state(self, layer: Recurrent) -> Spec:
+        # A block of state that is not checkpointed counts for the whole context: block_size 0 stands for it.
+        block = 0 if self.mode == "none" else self.state_block or self.block_size
+        # All states are padded to the page that holds the largest, unless that one fills it.
+        padded = layer.kind != "ple" or self.state_page != self.state
+        page = self.state_page if padded else state_bytes(layer, self.settings, self.geometry.dtype)
+        return Spec(layer.kind, block, page)
+
+    def _dtype_of(self, layer: Attention, index: int) -> str:
+        """Return the dtype of the cache of a layer; C(auto) for the dtype of the model."""
+        settings, dtype = self.settings, self.settings.kv_cache_dtype
+        is_skipped = str(index) in settings.skip_layers or (
+            layer.kind == "sliding" and "sliding_window" in settings.skip_layers
+        )
+        is_ignored = dtype in _FP8 and not settings.release.since(self.geometry.rules.fp8_since)
+        return "auto" if is_skipped or is_ignored else dtype
 
     def _window_block(self, dtype: str, token: int, page: int) -> int:
         """Return the block size of a sliding window, in tokens. token, page: bytes."""

@@ -107,9 +107,14 @@ def public_fields(value: Any) -> Any:
         return {key: item for key, item in fields.items() if item is not _LEFT_OUT}
     if isinstance(value, (list, tuple)):
         return [item for item in map(public_fields, value) if item is not _LEFT_OUT]
+    return value if _is_public_scalar(value) else _LEFT_OUT
+
+
+def _is_public_scalar(value: Any) -> bool:
+    """Tell whether a value that is no collection is a number or made of known words."""
     if isinstance(value, str):
-        return value if is_public(value) else _LEFT_OUT
-    return value if value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15) else _LEFT_OUT
+        return is_public(value)
+    return value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15)
 
 
 _LEFT_OUT: Any = object()
@@ -300,12 +305,15 @@ def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
         messages.append(": weights and kv_cache are together more than requested")
     if not messages and row["requested"] > row["total"]:
         messages.append(": more is requested than total")
-    args = row.get("arguments")
+    return messages + _argument_problems(row.get("arguments"))
+
+
+def _argument_problems(args: Any) -> list[str]:
     if not isinstance(args, Mapping):
-        return [*messages, f".arguments: expected an object, got {shown(args)}"]
+        return [f".arguments: expected an object, got {shown(args)}"]
     public_args, _further = public_arguments(args)
     needed = ("gpu-memory-utilization", "max-model-len", "max-num-batched-tokens", "max-num-seqs")
-    messages += [f".arguments.{key}: is missing" for key in needed if key not in args]
+    messages = [f".arguments.{key}: is missing" for key in needed if key not in args]
     return messages + [
         f".arguments.{key}: {shown(value)} is not an argument that decides memory, or no value that a row may have"
         for key, value in args.items()
@@ -369,15 +377,7 @@ def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     result = {**before, **{part: dict(before.get(part) or {}) for part in _CONFIG_PARTS}, "rows": list(before["rows"])}
     for row in new["rows"]:
         configs = {part: (new.get(part) or {}).get(row["model"]) for part in _CONFIG_PARTS}
-        name = _find_free_name(
-            row["model"],
-            "-",
-            {
-                other
-                for other in result["models"]
-                if any(result[part].get(other) != config for part, config in configs.items())
-            },
-        )
+        name = _find_free_name(row["model"], "-", _list_other_models(result, configs))
         entry = {**row, "model": name}
         if any({**existing, "launch": entry["launch"]} == entry for existing in result["rows"]):
             continue
@@ -387,6 +387,12 @@ def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         labels = {existing["launch"] for existing in result["rows"]}
         result["rows"].append({**entry, "launch": _find_free_name(entry["launch"], " ", labels)})
     return {key: value for key, value in result.items() if value or key not in _CONFIG_PARTS}
+
+
+def _list_other_models(content: Mapping[str, Any], configs: Mapping[str, Any]) -> set[str]:
+    """Return the names of the models with another config."""
+    parts = configs.items()
+    return {name for name in content["models"] if any(content[part].get(name) != config for part, config in parts)}
 
 
 def _find_free_name(name: str, separator: str, taken: set[str]) -> str:

@@ -247,11 +247,16 @@ class Node:
         for slot, sizes in zip(slots, sums):
             beside = gone - max(sizes)
             for combination, size in zip(slot, sizes):
-                for service in (service for service in combination if service.utilization is not None):
-                    needed = max(self.requested(service), service.engine.loading(level))
-                    if self.seen(service, beside + size - claims[service.name], level) < needed:
-                        return False
+                taken = beside + size
+                if not all(self._can_start(service, taken - claims[service.name], level) for service in combination):
+                    return False
         return True
+
+    def _can_start(self, service: Service, taken: int, level: str) -> bool:
+        """Tell whether a service finds its memory after others have taken C(taken) bytes."""
+        if service.utilization is None:
+            return True
+        return self.seen(service, taken, level) >= max(self.requested(service), service.engine.loading(level))
 
     def largest(self, service: Service, highest: float, level: str, margin: int = 0) -> float | None:
         """Return the largest utilisation of C(service), up to C(highest), with which the node holds all; None if none."""
@@ -277,11 +282,7 @@ def _solve_utilization(node: Node) -> None:
     growing = [service for service in node.services if service.utilization is None and service.is_engine]
     if not growing:
         return
-    for level, margin in (("high", node.host.margin), ("typical", node.host.margin), ("typical", 0), ("low", 0)):
-        for service in growing:
-            service.utilization = min(1.0, node.share(node.floor(service, level)))
-        if node.fits(level, margin):
-            break
+    level, margin = _set_least_utilization(node, growing)
     for service in growing:
         service.solved.append("gpu-memory-utilization")
     # One step at a time for the service that has grown least by its weight: no service grows while a smaller need is open.
@@ -298,6 +299,16 @@ def _solve_utilization(node: Node) -> None:
         if enough or node.utilization_sum() > GROWTH_LIMIT or not node.fits(level, margin):
             service.utilization = before
             growing.remove(service)
+
+
+def _set_least_utilization(node: Node, services: Sequence[Service]) -> tuple[str, int]:
+    """Set the least utilisations that pass vLLM's checks; return the level of overheads and the margin that fit, else the last ones."""
+    for level, margin in (("high", node.host.margin), ("typical", node.host.margin), ("typical", 0), ("low", 0)):
+        for service in services:
+            service.utilization = min(1.0, node.share(node.floor(service, level)))
+        if node.fits(level, margin):
+            break
+    return level, margin
 
 
 def _solve_length(node: Node, service: Service) -> None:

@@ -36,24 +36,7 @@ def _plan_release(item: ServiceInput, geometry: Geometry, config: Config, releas
     dtype = args.get("kv-cache-dtype", "auto")
     if dtype == "auto":
         dtype = checkpoint_kv_dtype(config, item.quant_config)
-    if dtype == "nvfp4" and not release.since(32):
-        raise Refusal(
-            "args.kv-cache-dtype",
-            "nvfp4 has no kernels for GB10 (sm_121) before vLLM 0.32",
-            "use fp8, or vLLM 0.32 or later",
-        )
-    for key in UNPLANNED_ARGS:
-        if args.get(key) is True or (args.get(key) or 1) != 1:
-            raise Refusal(f"args.{key}", "its effect on the KV cache is not known", "leave it out")
-    _check_decode_context(args, geometry, config, release)
-    names = [name for name, _extra in connectors(args.get("kv-transfer-config")) if name]
-    # Since 0.22 vLLM asks the connector (config/vllm.py, supports_hma); OffloadingConnector leaves the cache as it is.
-    keeps_windows = release.since(22) and set(names) == {"OffloadingConnector"}
-    if names and not keeps_windows and any(cache.kind != "full" for _index, cache in geometry.caches()):
-        raise Refusal(
-            "args.kv-transfer-config",
-            "with some connectors vLLM keeps windows as full attention, which ones is not known",
-        )
+    _check_cache_args(args, geometry, config, release, dtype)
     drafts, draft_layers, mtp = read_speculation(item, geometry)
     method = (args.get("speculative-config") or {}).get("method")
     if method == "dflash" and not release.since(20):
@@ -84,6 +67,28 @@ def _plan_release(item: ServiceInput, geometry: Geometry, config: Config, releas
     return plan_kv_cache(geometry, settings)
 
 
+def _check_cache_args(args: Config, geometry: Geometry, config: Config, release: Release, dtype: str) -> None:
+    """Raise C(Refusal) for arguments whose effect on the KV cache is not known, else vLLM's error. dtype: of the cache."""
+    if dtype == "nvfp4" and not release.since(32):
+        raise Refusal(
+            "args.kv-cache-dtype",
+            "nvfp4 has no kernels for GB10 (sm_121) before vLLM 0.32",
+            "use fp8, or vLLM 0.32 or later",
+        )
+    for key in UNPLANNED_ARGS:
+        if args.get(key) is True or (args.get(key) or 1) != 1:
+            raise Refusal(f"args.{key}", "its effect on the KV cache is not known", "leave it out")
+    _check_decode_context(args, geometry, config, release)
+    names = [name for name, _extra in connectors(args.get("kv-transfer-config")) if name]
+    # Since 0.22 vLLM asks the connector (config/vllm.py, supports_hma); OffloadingConnector leaves the cache as it is.
+    keeps_windows = release.since(22) and set(names) == {"OffloadingConnector"}
+    if names and not keeps_windows and any(cache.kind != "full" for _index, cache in geometry.caches()):
+        raise Refusal(
+            "args.kv-transfer-config",
+            "with some connectors vLLM keeps windows as full attention, which ones is not known",
+        )
+
+
 def _check_decode_context(args: Config, geometry: Geometry, config: Config, release: Release) -> None:
     """Raise vLLM's error for a decode context that does not fit the ranks and heads, C(Refusal) for unknown combinations.
 
@@ -106,9 +111,13 @@ def _check_decode_context(args: Config, geometry: Geometry, config: Config, rele
         )
     if args.get("dcp-q-replicate", release.since(29) and "GlmMoeDsaForCausalLM" in (config.get("architectures") or [])):
         raise Refusal("args.dcp-q-replicate", "which weights it keeps on each rank is not known", "set it to false")
-    if any(layer.kind == "mla" for layer in geometry.attention):
-        return
-    query_heads = int(text_config(config).get("num_attention_heads") or 0)
+    if all(layer.kind != "mla" for layer in geometry.attention):
+        query_heads = int(text_config(config).get("num_attention_heads") or 0)
+        _check_context_heads(context, ranks, geometry, query_heads, release)
+
+
+def _check_context_heads(context: int, ranks: int, geometry: Geometry, query_heads: int, release: Release) -> None:
+    """Raise vLLM's error for a decode context that does not fit the heads of grouped-query attention."""
     heads = max((layer.kv_heads for layer in geometry.attention), default=1)
     most, shared = ranks // heads, query_heads // heads
     newer = release.since(27)

@@ -394,14 +394,7 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
     autos = tuple(key for key in OPEN_ARGS if memory_args.get(key) == "auto")
     for key in autos:
         del memory_args[key]
-    for key in POSITIVE_ARGS:
-        reader.read_whole_number(memory_args, key, where)
-    for key in host_memory.NUMBERS:
-        reader.read_number(memory_args, key, where)
-    for keys, kind, expected in _TYPES_OF_ARGS:
-        for key in keys:
-            if key in memory_args and not isinstance(memory_args[key], kind):
-                reader.add_error(where, key, f"expected {expected}, got {memory_args[key]!r}")
+    _check_types(memory_args, reader, where)
     utilization = reader.read_number(memory_args, "gpu-memory-utilization", where, above=True)
     if utilization is not None:
         if utilization > 1:
@@ -412,19 +405,40 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
     length = memory_args.get("max-model-len")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         reader.add_error(where, "max-model-len", f"expected a whole number of tokens, or auto, got {length!r}")
-    spec = memory_args.get("speculative-config")
+    _check_speculation(memory_args.get("speculative-config"), reader, where)
+    skip = memory_args.get("kv-cache-dtype-skip-layers")
+    if skip is not None:
+        memory_args["kv-cache-dtype-skip-layers"] = _read_skipped_layers(skip, reader, where)
+    return {**memory_args, **dict.fromkeys(autos, "auto")}
+
+
+def _check_types(args: Config, reader: _Reader, where: str) -> None:
+    """Check numbers, and the types of the other options."""
+    for key in POSITIVE_ARGS:
+        reader.read_whole_number(args, key, where)
+    for key in host_memory.NUMBERS:
+        reader.read_number(args, key, where)
+    for keys, kind, expected in _TYPES_OF_ARGS:
+        for key in keys:
+            if key in args and not isinstance(args[key], kind):
+                reader.add_error(where, key, f"expected {expected}, got {args[key]!r}")
+
+
+def _check_speculation(spec: Any, reader: _Reader, where: str) -> None:
+    """Check the fields of C(speculative-config) that decide memory."""
     if isinstance(spec, Mapping):
         reader.read_whole_number(spec, "num_speculative_tokens", f"{where}speculative-config.")
         if not isinstance(spec.get("method", ""), str):
             reader.add_error(where, "speculative-config.method", f"expected a text, got {spec['method']!r}")
         reader.read_whole_number(spec, "draft_tensor_parallel_size", f"{where}speculative-config.")
-    skip = memory_args.get("kv-cache-dtype-skip-layers")
-    if skip is not None:
-        layers = skip if isinstance(skip, list) else [skip]
-        if not all(isinstance(layer, (str, int)) and not isinstance(layer, bool) for layer in layers):
-            reader.add_error(where, "kv-cache-dtype-skip-layers", f"expected a list of layers, got {skip!r}")
-        memory_args["kv-cache-dtype-skip-layers"] = tuple(map(str, layers))
-    return {**memory_args, **dict.fromkeys(autos, "auto")}
+
+
+def _read_skipped_layers(value: Any, reader: _Reader, where: str) -> tuple[str, ...]:
+    """Read the layers of C(kv-cache-dtype-skip-layers): numbers or names."""
+    layers = value if isinstance(value, list) else [value]
+    if not all(isinstance(layer, (str, int)) and not isinstance(layer, bool) for layer in layers):
+        reader.add_error(where, "kv-cache-dtype-skip-layers", f"expected a list of layers, got {value!r}")
+    return tuple(map(str, layers))
 
 
 @lru_cache(maxsize=1024)
@@ -464,11 +478,7 @@ def _read_service(
         name = f"services[{index}]"
     where = f"service {name}: "
     reader.check_keys(value, _SERVICE_KEYS, where)
-    version = value.get("vllm_version")
-    if version is not None and not isinstance(version, str):
-        reader.add_error(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
-    if not isinstance(version, str) or version.strip().lower() in _MOVING_VERSIONS:
-        version = ""
+    version = _read_version(value, reader, where)
     overrides = reader.read_overheads(reader.read_mapping(value, "overheads", where) or {}, f"{where}overheads.")
     args = _spell_args(reader.read_mapping(value, "args", where) or {}, reader, f"{where}args.")
     env = reader.read_mapping(value, "env", where) or {}
@@ -503,6 +513,14 @@ def _read_service(
             where, "config", "give the config of the model, or memory_gib for a service that is no vLLM engine"
         )
     return read
+
+
+def _read_version(value: Mapping[str, Any], reader: _Reader, where: str) -> str:
+    """Read C(vllm_version); empty if it is absent or the name of a moving tag."""
+    version = value.get("vllm_version")
+    if version is not None and not isinstance(version, str):
+        reader.add_error(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
+    return version if isinstance(version, str) and version.strip().lower() not in _MOVING_VERSIONS else ""
 
 
 def _read_env(env: Mapping[str, Any], args: Config) -> dict[str, Any]:

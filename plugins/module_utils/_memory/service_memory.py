@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS
-from . import answered
+from . import answered, image_answer
 from .engine import COMPARED, IMAGE, NOT_COMPARED, STATED, Engine, start_seconds
 from .host_memory import host_weights
 from .kv_plan import PlanFailure
@@ -71,10 +71,7 @@ def _resolve(item: ServiceInput) -> Engine:
     except Refusal as refusal:
         if is_usable:
             return replace(_engine_by_image(item, args), unknown=f"{refusal.key}: {refusal.reason}")
-        why = item.answer_reason
-        if item.answer is not None:
-            cause = item.answer.failure or next(iter(item.answer.refusals.values()), None)
-            why = f"{cause.stage}: {cause.text}" if cause else why
+        why = _explain_missing_plan(item)
         if not why:
             raise
         raise Refusal(refusal.key, f"{refusal.reason}; its image gives no plan ({why})", refusal.fix) from refusal
@@ -105,6 +102,12 @@ def _compare_with_image(item: ServiceInput, args: Config, computed: Engine) -> E
         texts.append(f"model runner {computed.runner} and {imaged.runner}")
     chosen = computed if is_compared else replace(imaged, unknown="this version was not compared")
     return replace(chosen, differences=tuple(texts))
+
+
+def _explain_missing_plan(item: ServiceInput) -> str:
+    """Return why the image gives no plan; empty if the image was not asked."""
+    cause = item.answer and (item.answer.failure or next(iter(item.answer.refusals.values()), None))
+    return f"{cause.stage}: {cause.text}" if cause else item.answer_reason
 
 
 def _are_weights_stated(item: ServiceInput) -> bool:
@@ -154,19 +157,8 @@ def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
 
     Raises C(answered.ImageRefusal) if vLLM refuses the launch, C(Refusal) for an answer that does not fit it.
     """
-    config, answer = item.config or {}, item.answer
-    if answer is None:
-        raise Refusal("image_plan", "the image was not asked")
-    if split_of(args).replicas > 1:
-        raise Refusal("image_plan", "an image plans one replica, without the experts of several replicas")
-    # These options change the KV cache in ways that only the image knows.
-    unplanned = (args.get(key) for key in (*UNPLANNED_ARGS, "decode-context-parallel-size"))
-    plan = answered.kv_plan(
-        answer, item.vllm_version, not any(value is True or (value or 1) != 1 for value in unplanned)
-    )
-    length = args.get("max-model-len")
-    if length is not None and length > plan.longest:
-        raise Refusal("image_plan", f"the image was asked about {plan.longest} tokens, not {length}")
+    config = item.config or {}
+    answer, plan = _plan_of_answer(item, args)
     method = (args.get("speculative-config") or {}).get("method")
     loaded = answered.weights_of_answer(answer, is_self_drafting(method) or method == "dspark")
     # The image's planner counts tables in host memory although the launch leaves them on disk.
@@ -208,6 +200,22 @@ def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
     )
 
 
+def _plan_of_answer(item: ServiceInput, args: Config) -> tuple[image_answer.Answer, answered.AnsweredPlan]:
+    """Return the answer of an image and its plan; refuse an answer about another launch."""
+    if item.answer is None:
+        raise Refusal("image_plan", "the image was not asked")
+    if split_of(args).replicas > 1:
+        raise Refusal("image_plan", "an image plans one replica, without the experts of several replicas")
+    # These options change the KV cache in ways that only the image knows.
+    unplanned = (args.get(key) for key in (*UNPLANNED_ARGS, "decode-context-parallel-size"))
+    is_counted = not any(value is True or (value or 1) != 1 for value in unplanned)
+    plan = answered.kv_plan(item.answer, item.vllm_version, is_counted)
+    length = args.get("max-model-len")
+    if length is not None and length > plan.longest:
+        raise Refusal("image_plan", f"the image was asked about {plan.longest} tokens, not {length}")
+    return item.answer, plan
+
+
 def _is_quantised(item: ServiceInput) -> bool:
     return bool(item.quant_config or (item.config or {}).get("quantization_config"))
 
@@ -234,15 +242,20 @@ def _engine_of_input(item: ServiceInput, args: Config) -> Engine:
     )
 
 
+def _list_releases(item: ServiceInput) -> list[Release]:
+    """Return the releases that may be in the image: one if the version is known."""
+    if item.vllm_version:
+        return [parse_release(item.vllm_version)]
+    return [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
+
+
 def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     config, terms = item.config or {}, item.overheads
     geometry = engine_geometry(config, str(args.get("dtype", "auto")))
     vision = geometry.has_vision and loads_tower(args, config)
     drafts, _layers, mtp = read_speculation(item, geometry)
     release_known = bool(item.vllm_version)
-    releases = [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
-    if release_known:
-        releases = [parse_release(item.vllm_version)]
+    releases = _list_releases(item)
     minor = releases[0].minor if release_known else None
     check_length(item, config, minor)
     batch = batch_tokens(args, geometry)

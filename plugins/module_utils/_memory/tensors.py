@@ -121,11 +121,19 @@ def _read_tensor(entry: Any, index: int) -> _Tensor:
     unknown = sorted(str(key) for key in entry if key not in ("name", "dtype", "shape", "bytes"))
     if unknown:
         raise Refusal(where, f"{name} has unknown keys: {', '.join(unknown)}", _FIX)
-    shape, dtype, size = entry.get("shape"), entry.get("dtype"), entry.get("bytes")
+    shape, dtype = entry.get("shape"), entry.get("dtype")
     if shape is not None and not (isinstance(shape, (list, tuple)) and all(is_whole(dim, 0) for dim in shape)):
         raise Refusal(f"{where}.shape", f"{name}: expected a list of whole numbers, got {shape!r}", _FIX)
     if dtype is not None and dtype not in _BITS:
         raise Refusal(f"{where}.dtype", f"{name}: dtype {dtype!r} is not known; known are {', '.join(_BITS)}", _FIX)
+    size = _read_bytes(entry, where)
+    module, leaf = _module_and_leaf(name)
+    return _Tensor(name, size, dtype or "", None if shape is None else tuple(shape), module, leaf)
+
+
+def _read_bytes(entry: Mapping[str, Any], where: str) -> int:
+    """Return the bytes of an entry with a checked dtype and shape, and refuse bytes that contradict them."""
+    name, dtype, shape, size = entry["name"], entry.get("dtype"), entry.get("shape"), entry.get("bytes")
     computed = None if dtype is None or shape is None else prod(shape) * _BITS[dtype] // 8
     if size is None:
         size = computed
@@ -135,8 +143,7 @@ def _read_tensor(entry: Any, index: int) -> _Tensor:
         raise Refusal(f"{where}.bytes", f"{name}: {size} bytes do not match its dtype and shape", _FIX)
     if size is None:
         raise Refusal(where, f"{name} needs dtype and shape, or bytes", _FIX)
-    module, leaf = _module_and_leaf(name)
-    return _Tensor(name, int(size), dtype or "", None if shape is None else tuple(shape), module, leaf)
+    return int(size)
 
 
 def _module_and_leaf(name: str) -> tuple[str, str]:
@@ -230,11 +237,9 @@ class _Counter:
         ranks, module, in_tower = self.split.tensor, tensor.module, bool(_TOWER.search(tensor.name))
         if _EXPERT.search(tensor.name):
             ranks = self.split.of_experts
-        shares = self.split.shares_tokens and SHARED.search(tensor.name) and not _EXPERT.search(tensor.name)
-        is_table, is_single = _TABLE.search(tensor.name), tensor.shape is not None and prod(tensor.shape) <= 1
-        if shares or (not is_table and (_INDEXER.search(tensor.name) or is_single)):
-            return 1  # although its module is divided
-        if is_table:
+        if self._is_whole(tensor):
+            return 1
+        if _TABLE.search(tensor.name):
             return ranks
         if module in _COLUMN | _CHANNELS | _EMBEDDINGS | _HEADS:
             return 1 if tensor.leaf == "g_idx" else ranks
@@ -243,6 +248,13 @@ class _Counter:
         if module in _KEY_VALUE | _FUSED:
             return ranks if in_tower else self._key_value_ranks(module, ranks)
         return 1
+
+    def _is_whole(self, tensor: _Tensor) -> bool:
+        """Tell whether every rank has all of a tensor although its module is divided."""
+        if self.split.shares_tokens and SHARED.search(tensor.name) and not _EXPERT.search(tensor.name):
+            return True
+        is_single = tensor.shape is not None and prod(tensor.shape) <= 1
+        return not _TABLE.search(tensor.name) and (bool(_INDEXER.search(tensor.name)) or is_single)
 
     def _key_value_ranks(self, module: str, ranks: int) -> float:
         """Return the number of ranks that share keys and values; with fewer heads than ranks each rank keeps one head."""
@@ -300,6 +312,14 @@ class _Counter:
         return round(max(parts.values(), default=0))
 
 
+def _expert_padding(text: Config, method: str) -> float:
+    """Return the factor of enlarged experts in vLLM: the kernels of MXFP4 need round sizes."""
+    hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
+    if method not in ("mxfp4", "gpt_oss_mxfp4") or not is_whole(hidden, 0) or not is_whole(inner, 0):
+        return 1.0
+    return prod(padded_experts(int(hidden or 0), int(inner or 0))) / (int(hidden or 0) * int(inner or 0))
+
+
 def tensors_bytes(
     tensors: Sequence[Any],
     config: Config,
@@ -328,18 +348,13 @@ def tensors_bytes(
         if runtime is None:
             reason = f"quantisation {runtime_quantization!r} of an unquantised checkpoint is not known"
             raise Refusal("args.quantization", reason, "give weights_gib")
-    padding, text = 1.0, text_config(config)
-    hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
-    is_mxfp4 = str(quantization.get("quant_method") or "") in ("mxfp4", "gpt_oss_mxfp4")
-    if is_mxfp4 and is_whole(hidden, 0) and is_whole(inner, 0):  # its kernels need round sizes
-        padding = prod(padded_experts(int(hidden or 0), int(inner or 0))) / (int(hidden or 0) * int(inner or 0))
     counter = _Counter(
         config,
         geometry,
         split.for_family(geometry.model_type),
         runtime,
         runtime_quantization == "experts_int8",
-        padding,
+        _expert_padding(text_config(config), str(quantization.get("quant_method") or "")),
         bool(quantization.get("desc_act")),
     )
     stages = _stages(checkpoint, split, len(geometry.layers))
@@ -347,20 +362,23 @@ def tensors_bytes(
     vision_size = counter.total(tower)
     target = max(map(counter.total, stages)) + vision_size
     peak = max(counter.total(stage, True) for stage in stages) + counter.total(tower, True)
-    # The drafter shares embedding and head with the model.
-    drafts = [
-        tensor
-        for tensor in checkpoint.draft
-        if tensor.module not in _EMBEDDINGS | _HEADS and ".shared_head.head." not in tensor.name
-    ]
     largest_part = counter.largest_part([tensor for tensors in (*stages, tower) for tensor in tensors])
     return Weights(
         target=target,
-        draft=counter.total(drafts) if mtp else 0,
+        draft=counter.total(_draft_tensors(checkpoint)) if mtp else 0,
         load_peak=peak,
         vision=vision_size,
         load_layerwise=min(peak, target + largest_part),
     )
+
+
+def _draft_tensors(checkpoint: _Checkpoint) -> list[_Tensor]:
+    """Return the tensors of the draft layers without embedding and head, which the drafter shares with the model."""
+    return [
+        tensor
+        for tensor in checkpoint.draft
+        if tensor.module not in _EMBEDDINGS | _HEADS and ".shared_head.head." not in tensor.name
+    ]
 
 
 def _stages(checkpoint: _Checkpoint, split: Split, layers: int) -> list[list[_Tensor]]:

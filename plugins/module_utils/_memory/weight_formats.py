@@ -71,12 +71,8 @@ def _weights_format(weights: Config, where: str) -> Format:
     bits, kind, group = weights.get("num_bits"), weights.get("type"), weights.get("group_size") or 0
     if isinstance(group, bool) or not isinstance(group, int):
         raise Refusal(f"{where}.group_size", f"expected a whole number, got {group!r}", GIVE)
-    if (bits, kind) == (8, "float"):  # with scales for blocks, groups, rows or the whole matrix
-        if weights.get("block_structure") is not None:
-            return _fp8_blocks(weights, "block_structure", where)
-        if weights.get("strategy") == "group" and group > 0:
-            return MXFP8 if group == 32 else Format(8, group, 4)
-        return FP8_CHANNEL if weights.get("strategy") == "channel" else FP8_TENSOR
+    if (bits, kind) == (8, "float"):
+        return _fp8_format(weights, group, where)
     if (bits, kind) == (4, "float") and group in (16, 32):
         return NVFP4 if group == 16 else MXFP4
     if bits in (4, 8) and kind == "int":
@@ -84,6 +80,15 @@ def _weights_format(weights: Config, where: str) -> Format:
             return Format(int(bits), group, 2, zero_bits=0 if weights.get("symmetric", True) else int(bits))
         return Format(int(bits), scale=2)
     raise Refusal(where, f"weights of {bits!r} bits of type {kind!r} are not known", GIVE)
+
+
+def _fp8_format(weights: Config, group: int, where: str) -> Format:
+    """Read weights in FP8 with scales for blocks, groups, rows or the whole matrix."""
+    if weights.get("block_structure") is not None:
+        return _fp8_blocks(weights, "block_structure", where)
+    if weights.get("strategy") == "group" and group > 0:
+        return MXFP8 if group == 32 else Format(8, group, 4)
+    return FP8_CHANNEL if weights.get("strategy") == "channel" else FP8_TENSOR
 
 
 # One of many experts, all of which are stored alike: experts.0.up_proj.

@@ -31,7 +31,7 @@ from .family_modules import (
 )
 from .formats import Format
 from .geometry import Geometry, nemotron_pattern
-from .layers import MAX_LAYERS, Attention, Cache, Config, Recurrent, Refusal, stages_of_layers, text_config
+from .layers import MAX_LAYERS, Attention, Cache, Config, Layer, Recurrent, Refusal, stages_of_layers, text_config
 from .modules import FAMILIES, GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
 from .vision_modules import vision_tower
 from .weight_formats import Quantization
@@ -615,8 +615,6 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
     hidden = field(text, "hidden_size")
     shares_projection = family in _GDN
     used = geometry.drafts[: tokens or None] if geometry.drafts_each else geometry.drafts
-    # The first draft layer tells whether draft layers have an index.
-    indexed = bool(geometry.further_caches) and any(isinstance(other, Cache) for other in geometry.drafts[0][1:])
     for index, caches in enumerate(used):
         # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
         name = f"mtp.layers.{index}" if shares_projection else f"layers.{len(geometry.layers) + index}"
@@ -626,10 +624,7 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
                 yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
         else:
             cache = caches[0] if geometry.drafts_each else geometry.mtp_layer
-            for module in _layer(text, family, len(geometry.layers) + index, cache, name, padded, indexed):
-                # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
-                plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
-                yield replace(module, linear=False) if plain else module
+            yield from _draft_block(text, family, geometry, index, cache, name, padded)
         if family in DRAFTS:
             yield from DRAFTS[family](text, index, name)
             continue
@@ -643,6 +638,18 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
         streams = field(text, "hc_count") + 1 if family == "qwen4_exp_text" else 1
         yield Module("mtp.norm", hidden * streams)
     yield from modules_after_layers(text, family, "mtp.")
+
+
+def _draft_block(
+    text: Config, family: str, geometry: Geometry, index: int, cache: Layer, name: str, padded: bool
+) -> Iterator[Module]:
+    """Yield the block of draft layer C(index). cache: its first cache."""
+    # The first draft layer tells whether draft layers have an index.
+    indexed = bool(geometry.further_caches) and any(isinstance(other, Cache) for other in geometry.drafts[0][1:])
+    for module in _layer(text, family, len(geometry.layers) + index, cache, name, padded, indexed):
+        # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
+        plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
+        yield replace(module, linear=False) if plain else module
 
 
 def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_parallel: int = 1) -> int:

@@ -300,14 +300,7 @@ def read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: flo
     if config is None:
         raise Refusal("config", "the speed follows from the config of the model", "give config, its config.json")
     split = split_of(args)
-    ranks = split.tensor * split.pipeline * split.replicas
-    nodes = service.get("nodes")
-    if nodes is not None and nodes != ranks:
-        raise Refusal(
-            "nodes", f"{ranks} ranks take as many Sparks, not {nodes}", "leave nodes out, or correct the sizes"
-        )
-    if args.get("decode-context-parallel-size", 1) != 1:
-        raise Refusal("args.decode-context-parallel-size", "its speed is not known")
+    _check_division(args, split, service.get("nodes"))
     cache = args.get("kv-cache-dtype", "auto")
     release = parse_release(item.vllm_version) if item.vllm_version else Release("", max(item.minors), False)
     settings = LaunchSettings(
@@ -326,7 +319,7 @@ def read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: flo
         draftings, decode_unknown = _read_drafting(item, reads, settings, acceptance)
     except _UnknownError as error:
         draftings, decode_unknown = (None,), str(error)
-    drafted = next((drafting.tokens for drafting in draftings if drafting), 0)
+    drafted = draftings[0].tokens if draftings[0] else 0
     options = parse(dict(service.get("args") or {})).args
     piecewise = _is_piecewise(options, reads, settings, drafted)
     captured = captured_sizes(options, str(reads.family), 1 if piecewise else 1 + drafted, drafted)
@@ -334,12 +327,27 @@ def read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: flo
         Launch(reads, split.tensor, eager, kernels, chunk, drafting, replicas, captured, piecewise)
         for drafting in draftings
     )
-    if args.get("runner") == "pooling":
-        decode_unknown = "a pooling model makes no tokens"
-    if eager and reads.is_latent:
-        decode_unknown = "no rate of latent attention without CUDA graphs was published"
+    decode_unknown = _why_decode_unknown(args, reads) or decode_unknown
     sparse = "sparse attention: published prefill rates are two to four times off the model"
     return SpeedInput(item, reads, launches, decode_unknown, sparse if reads.is_sparse or reads.is_compressed else "")
+
+
+def _check_division(args: Mapping[str, Any], split: Split, nodes: Any) -> None:
+    """Refuse a division over ranks whose speed is not known, or that C(nodes) Sparks cannot hold."""
+    ranks = split.tensor * split.pipeline * split.replicas
+    if nodes is not None and nodes != ranks:
+        raise Refusal(
+            "nodes", f"{ranks} ranks take as many Sparks, not {nodes}", "leave nodes out, or correct the sizes"
+        )
+    if args.get("decode-context-parallel-size", 1) != 1:
+        raise Refusal("args.decode-context-parallel-size", "its speed is not known")
+
+
+def _why_decode_unknown(args: Mapping[str, Any], reads: Reads) -> str:
+    """Return why the decode rate is unknown whatever the drafts; empty if it is known."""
+    if args.get("enforce-eager") and reads.is_latent:
+        return "no rate of latent attention without CUDA graphs was published"
+    return "a pooling model makes no tokens" if args.get("runner") == "pooling" else ""
 
 
 def captured_sizes(args: Mapping[str, Any], family: str, multiple: int, drafted: int) -> tuple[int, ...]:
@@ -380,12 +388,7 @@ def _kernels(item: ServiceInput, service: Mapping[str, Any]) -> dict[str, str]:
     Without an option a format whose kernel is uncertain counts as Marlin's in 4 bits, and as CUTLASS's in FP8.
     """
     args = parse(dict(service.get("args") or {})).args
-    version = parse_version(item.vllm_version) if item.vllm_version else None
-    variables = {  # by their names without VLLM_, as the catalogue has them
-        name[5:]: str(value).lower()
-        for name, value in (service.get("env") or {}).items()
-        if has("environment", name[5:], version) is not False
-    }
+    variables = _read_variables(item, service)
     quantization, _where = quantization_of(item.config or {}, item.quant_config)
     backend = str(args.get("linear-backend") or "auto").lower()
     linear = "" if backend == "auto" else backend
@@ -399,9 +402,25 @@ def _kernels(item: ServiceInput, service: Mapping[str, Any]) -> dict[str, str]:
     return {
         "fp8": MARLIN if slow_fp8 else "cutlass",
         "int8": MARLIN if MARLIN in linear or is_int8_plain else "cutlass",
-        "fp4": "b12x" if "b12x" in fp4 else "cutlass" if any(name in fp4 for name in _FAST_4BIT) else MARLIN,
-        "experts": "fp4" if any(name in str(args.get("moe-backend")).lower() for name in _FAST_4BIT) else "",
+        "fp4": _name_fp4_kernel(fp4),
+        "experts": "fp4" if _name_fp4_kernel(str(args.get("moe-backend")).lower()) != MARLIN else "",
     }
+
+
+def _read_variables(item: ServiceInput, service: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that the release may know, by their names without VLLM_, as the catalogue has them."""
+    version = parse_version(item.vllm_version) if item.vllm_version else None
+    return {
+        name[5:]: str(value).lower()
+        for name, value in (service.get("env") or {}).items()
+        if has("environment", name[5:], version) is not False
+    }
+
+
+def _name_fp4_kernel(backend: str) -> str:
+    if "b12x" in backend:
+        return "b12x"
+    return "cutlass" if any(name in backend for name in _FAST_4BIT) else MARLIN
 
 
 class _UnknownError(Exception):
@@ -424,18 +443,23 @@ def _read_drafting(
     if method == "draft_model" and item.draft_config is not None:
         model = read_launch(item.draft_config, None, replace(settings, split=Split(tensor), runtime_quantization=""))
     passes = 0 if method in _WITHOUT_WEIGHTS else 1 if method in _ONE_PASS else tokens
+    accepted, unknown = _read_acceptance(method, tokens, acceptance)
+    has_head = method in _WITH_HEAD
+    return tuple(Drafting(tokens, mean, passes, weights, has_head, model) for mean in sorted(set(accepted))), unknown
+
+
+def _read_acceptance(method: str, tokens: int, acceptance: float | None) -> tuple[tuple[float, float], str]:
+    """Return the mean tokens of a step, from least to most, and why they are unknown, or empty. acceptance: as of C(read_service)."""
     accepted = ACCEPTANCE.get("mtp" if is_self_drafting(method) else method, {}).get(tokens)
     if acceptance is not None:
         accepted = (acceptance, acceptance)
-    unknown = ""
     if accepted is None:
-        unknown = f"the acceptance of {tokens} draft tokens of method {method!r} was not published; give acceptance"
+        reason = f"the acceptance of {tokens} draft tokens of method {method!r} was not published; give acceptance"
     elif accepted[-1] > tokens + 1:
-        unknown = f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {accepted[-1]:g}"
-    if accepted is None or unknown:
-        accepted = (1.0, 1.0)
-    has_head = method in _WITH_HEAD
-    return tuple(Drafting(tokens, mean, passes, weights, has_head, model) for mean in sorted(set(accepted))), unknown
+        reason = f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {accepted[-1]:g}"
+    else:
+        return accepted, ""
+    return (1.0, 1.0), reason
 
 
 def _drafter_bytes(item: ServiceInput, reads: Reads, method: str, tensor: int) -> float | None:

@@ -30,10 +30,7 @@ def expect_proof(service: SpeedInput, streams: int, context: int = 0, constants:
     per_replica = -(-at_once // replicas)
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
     figures: dict[str, Any] = {"prefill_tokens": prefill_length(launch.chunk, context)}
-    # The steps per second may be known where the tokens that a step yields are not.
-    drafting = launch.drafting
-    is_draft_unknown = drafting is not None and drafting.accepted == 1.0
-    if not service.decode_unknown or (is_draft_unknown and not (launch.eager and service.reads.is_latent)):
+    if not service.decode_unknown or _is_acceptance_unknown(service):
         figures["single"] = steps_range(service, 1, _LENGTH, constants).to_dict()
         if at_once > 1:
             figures["several"] = steps_range(service, per_replica, _LENGTH, constants).to_dict()
@@ -75,3 +72,9 @@ def prefill_length(chunk: int, context: int) -> int:
 def unknown_proof(reason: str, streams: int) -> dict[str, Any]:
     """Return the prediction of nothing, for a reason; arguments else as C(expect_proof)."""
     return {"streams": min(streams, MOST_STREAMS), "unknown": {"decode": reason}}
+
+
+def _is_acceptance_unknown(service: SpeedInput) -> bool:
+    """Tell whether the steps per second are known, and only the tokens that a step yields are not."""
+    drafting = service.launch.drafting
+    return drafting is not None and drafting.accepted == 1.0 and not (service.launch.eager and service.reads.is_latent)

@@ -205,11 +205,7 @@ def judge(
     rows = [row for name in FIGURES for row in _compare(name, expected, measured, earlier, earlier_verdict)]
     few_accepted = _accepts_few(expected, measured, earlier)
     if not rows and not few_accepted:
-        why = measured.missing or _other_length(expected, measured, ())
-        if not why and expected.drafted and not measured.tokens_per_step:
-            why = "the engine does not count its drafts, so the steps per second are not known"
-        reasons = "; ".join(dict.fromkeys(expected.unknown.values())) or "nothing is predicted"
-        return Verdict("unknown", why or reasons)
+        return Verdict("unknown", _why_unknown(expected, measured))
     verdict = max((row.verdict for row in rows), key=VERDICTS.index, default="fine")
     if verdict == "fine" and few_accepted:
         return Verdict("slow", few_accepted, figures=tuple(rows), causes=("acceptance",))
@@ -291,6 +287,14 @@ def _other_length(expected: Expected, measured: Measured, rows: Sequence[Compare
         return ""
     length = f"{measured.prompt_tokens} tokens" if measured.prompt_tokens else "an unknown length"
     return f"prefill is not judged: its prompt had {length}, and the prediction is for {expected.prefill_tokens}"
+
+
+def _why_unknown(expected: Expected, measured: Measured) -> str:
+    if why := measured.missing or _other_length(expected, measured, ()):
+        return why
+    if expected.drafted and not measured.tokens_per_step:
+        return "the engine does not count its drafts, so the steps per second are not known"
+    return "; ".join(dict.fromkeys(expected.unknown.values())) or "nothing is predicted"
 
 
 def _causes(

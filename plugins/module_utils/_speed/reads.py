@@ -34,7 +34,7 @@ _EXPERTS_PER_TOKEN = (
     "num_active_experts",
 )
 _EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
-_LAYER = re.compile(r"^(.*layers\.\d+)\.")
+_LAYER = re.compile(r"^(.*layers\.\d+)\..*$")
 # Tables of which a token reads one row: the input embedding, embeddings of a layer, n-grams.
 _LOOKED_UP = re.compile(r"^embed_tokens_per_layer|ngram|engram")
 # Families whose checkpoint in Mistral's own format vLLM serves with a latent cache; Transformers' class keeps keys and values.
@@ -194,14 +194,29 @@ def read_launch(config: Config, quant_config: Config | None, settings: LaunchSet
     return Reads(geometry.model_type, tuple(stages), draft)
 
 
+def _expert_size(text: Config) -> float:
+    """Return the elements of an expert's matrix."""
+    width = next((layer_field(text, key, 0) for key in _EXPERT_WIDTH if text.get(key)), 0)
+    return float(optional(text, "moe_latent_size") or whole_number(text, "hidden_size")) * width
+
+
+def _add_dense(stage: Stage, part: Part, flops: float) -> None:
+    """Add a module that every token passes through to its stage."""
+    name = format_name(part)
+    if part.stored is None:
+        stage.weights += part.size
+    else:
+        stage.quantised += part.size
+    stage.flops[name] = stage.flops.get(name, 0.0) + flops
+    stage.has_whole_fp8 |= name == "fp8" and part.stored is not None and not part.stored.group
+
+
 def _read_modules(
     parts: Iterable[Part], text: Config, split: Split, active: int, is_tied_model: bool, is_last: bool
 ) -> Stage:
     """Sum the modules of a stage by how often a step reads them."""
-    stage = Stage(hidden=whole_number(text, "hidden_size"))
-    if active:
-        width = next((layer_field(text, key, 0) for key in _EXPERT_WIDTH if text.get(key)), 0)
-        stage.expert_size = float(optional(text, "moe_latent_size") or stage.hidden) * width
+    stage = Stage(hidden=whole_number(text, "hidden_size"), expert_size=_expert_size(text) if active else 0.0)
+    ranks = split.of_experts if split.experts else 1
     expert_sizes: dict[str, tuple[int, float]] = {}
     for part in parts:
         module = part.module
@@ -215,22 +230,13 @@ def _read_modules(
         elif module.experts:
             if active > module.experts:
                 raise Refusal("config", f"a token cannot pass through {active} of {module.experts} experts")
-            ranks = split.of_experts if split.experts else 1
-            layer = _LAYER.match(module.name)
-            key = layer.group(1) if layer else module.name
+            key = _LAYER.sub(r"\1", module.name)
             size = part.size / -(-module.experts // ranks)
             expert_sizes[key] = (module.experts, expert_sizes.get(key, (0, 0.0))[1] + size)
             stage.expert_flops += flops / module.experts * active / ranks
             stage.expert_bits = part.stored.bits if part.stored else 16
         else:
-            name = format_name(part)
-            if part.stored is None:
-                stage.weights += part.size
-            else:
-                stage.quantised += part.size
-            stage.flops[name] = stage.flops.get(name, 0.0) + flops
-            stage.has_whole_fp8 |= name == "fp8" and part.stored is not None and not part.stored.group
-    ranks = split.of_experts if split.experts else 1
+            _add_dense(stage, part, flops)
     stage.experts = [Experts(count, active, size, ranks) for count, size in expert_sizes.values()]
     return stage
 

@@ -335,15 +335,20 @@ def minors_with_launch(architectures: Sequence[str], args: Mapping[str, Any]) ->
     model = model or (1 << len(versions())) - 1
     launch = model
     for option, value in args.items():
-        spans = [items("options")[option].span] if option in items("options") else []
-        spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
-        if option == "speculative-config" and isinstance(value, Mapping):
-            spans += [span for key, span in json_keys(option, None).items() if key in value]
-            spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
-        for span in spans:  # of the option, of its value and of the keys of its JSON, as far as known
+        for span in _spans_of_option(option, value):
             launch &= span.bits
     bits = launch or model
     return frozenset(read_version.release[1] for number, read_version in enumerate(versions()) if bits >> number & 1)
+
+
+def _spans_of_option(option: str, value: Any) -> list[Span]:
+    """Return the versions that have an option, and those that have its value and the keys of its JSON, as far as known."""
+    spans = [items("options")[option].span] if option in items("options") else []
+    spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
+    if option == "speculative-config" and isinstance(value, Mapping):
+        spans += [span for key, span in json_keys(option, None).items() if key in value]
+        spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
+    return spans
 
 
 @cache

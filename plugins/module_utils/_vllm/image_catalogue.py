@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common import reader
@@ -222,13 +222,9 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
     repository, tag, digest = split_image(image)
     if tag is None and digest is None:
         tag = "latest"
-    # An entry of the digest comes before one of the tag.
-    names = [*([f"{repository}@{digest}"] if digest else []), f"{repository}:{tag or ''}"]
-    entries = [*extra, *IMAGES]
-    found = next((entry for name in names for entry in entries if _matches(str(entry.get("image", "")), name)), None)
-    if found is None:
+    match = _find_entry(repository, tag, digest, (*extra, *IMAGES))
+    if match is None:
         return None
-    match = {key: value for key, value in found.items() if value is not None}
     if repository == "vllm/vllm-openai" and tag and set(match) == {"image"}:
         match.update(_read_hub_tag(tag))
     entry: dict[str, Any] = {**dict.fromkeys(EXTRA_KEYS), **_PUBLISHERS.get(repository, {}), **match}
@@ -244,6 +240,15 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
     if entry["ray"] is None and entry["vllm_version"] and repository == "vllm/vllm-openai":
         entry["ray"] = version(entry["vllm_version"]) < version("0.18.0")  # Ray left the requirements with 0.18.0
     return entry
+
+
+def _find_entry(
+    repository: str, tag: str | None, digest: str | None, entries: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Return the known fields of the first entry that matches the digest, else the tag."""
+    names = [*([f"{repository}@{digest}"] if digest else []), f"{repository}:{tag or ''}"]
+    found = next((entry for name in names for entry in entries if _matches(str(entry.get("image", "")), name)), None)
+    return None if found is None else {key: value for key, value in found.items() if value is not None}
 
 
 def wrong_entries(entries: Any, where: str) -> list[str]:

@@ -307,20 +307,7 @@ def _read_scalar(option: Option, value: Any, version: Version | None) -> Any:
         return _read_json(option, value, version)
     if isinstance(value, (dict, list)):
         raise _refuse_value(option, value, {"text": "text"}.get(option.kind, "number"))
-    text = _to_text(value).strip()
-    native: Any = text.lower().replace("-", "_") if option.lowered else text
-    try:
-        if option.kind == "size-auto" and text.lower() in ("auto", "-1"):
-            native = "auto"
-        elif option.kind in ("size", "size-auto"):
-            native = human_int(text)
-        elif option.kind == "int":
-            native = int(text)
-        elif option.kind == "float":
-            number = float(text)
-            native = int(number) if re.fullmatch(r"-?\d+", text) else number
-    except (OverflowError, ValueError):  # digits without end are an infinite number
-        raise _refuse_value(option, value, "whole number" if option.kind != "float" else "number") from None
+    text, native = _to_text(value).strip(), _to_native(option, value)
     if option.choices and version in catalogue.versions() and _to_text(native) not in option.choices:
         choices = ", ".join(option.choices)
         span = catalogue.choice_span(option.name, _to_text(native))
@@ -336,6 +323,24 @@ def _read_scalar(option: Option, value: Any, version: Version | None) -> Any:
             native=native,
         )
     return native
+
+
+def _to_native(option: Option, value: Any) -> Any:
+    """Return a value that is no collection as a number, or as text in vLLM's spelling."""
+    text = _to_text(value).strip()
+    try:
+        if option.kind == "size-auto" and text.lower() in ("auto", "-1"):
+            return "auto"
+        if option.kind in ("size", "size-auto"):
+            return human_int(text)
+        if option.kind == "int":
+            return int(text)
+        if option.kind == "float":
+            number = float(text)
+            return int(number) if re.fullmatch(r"-?\d+", text) else number
+    except (OverflowError, ValueError):  # digits without end are an infinite number
+        raise _refuse_value(option, value, "whole number" if option.kind != "float" else "number") from None
+    return text.lower().replace("-", "_") if option.lowered else text
 
 
 def _read_json(option: Option, value: Any, version: Version | None) -> Any:
