@@ -71,6 +71,7 @@ def findings(
 
 
 def _other_architecture(ref: str, architecture: str | None, measured: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding if an image is for another architecture than the host's."""
     of_host = {"aarch64": "arm64", "x86_64": "amd64"}.get(str(measured.get("architecture")))
     if architecture and of_host and architecture != of_host:
         message = f"image {ref} is built for {architecture}, the host is {of_host}."
@@ -79,6 +80,7 @@ def _other_architecture(ref: str, architecture: str | None, measured: Mapping[st
 
 
 def _other_version(ref: str, probe: Mapping[str, Any], stated_version: str | None) -> Iterator[Finding]:
+    """Yield a finding if an image has another version of vLLM than the stated one."""
     probed, stated = (
         versions.parse_version(text or "") for text in (credible(probe.get("vllm_version")), stated_version)
     )
@@ -91,7 +93,8 @@ def _other_version(ref: str, probe: Mapping[str, Any], stated_version: str | Non
 def _old_ptxas(
     ref: str, image: Mapping[str, Any], ptxas: Mapping[str, Any], env: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Triton's own ptxas may be too old for sm_121, and is used unless a variable names another."""
+    """Yield a finding if Triton would compile with a ptxas that is too old for sm_121."""
+    # Triton uses its own ptxas unless a variable names another.
     package, variable = "triton", "TRITON_PTXAS_PATH"
     if "triton-blackwell" in ptxas:
         package, variable = "triton-blackwell", "TRITON_PTXAS_BLACKWELL_PATH"
@@ -114,7 +117,8 @@ def _old_ptxas(
 def _new_ptxas(
     ref: str, image: Mapping[str, Any], ptxas: Mapping[str, Any], measured: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Kernels of a ptxas newer than the driver do not load, unless NVIDIA's entrypoint adds forward compatibility."""
+    """Yield a finding if an image compiles with a ptxas newer than the host's driver."""
+    # Kernels of such a ptxas do not load, unless NVIDIA's entrypoint adds forward compatibility.
     driver, newest = (measured.get("gpu") or {}).get("cuda_version"), max(ptxas.values(), key=_release, default=None)
     is_compatible = "nvidia_entrypoint.sh" in str((image.get("entrypoint") or [""])[0])
     if driver and newest is not None and _release(newest) > _release(driver) and not is_compatible:

@@ -249,6 +249,7 @@ def _choose(sparks: Mapping[str, Host], questions: Sequence[tuple[str, Mapping[s
 
 
 def _available_gib(host: Host) -> float:
+    """Return the available memory of a host, 0 if unknown."""
     return float(((host.measured or {}).get("memory") or {}).get("available_gib") or 0.0)
 
 

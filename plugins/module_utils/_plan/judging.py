@@ -220,6 +220,7 @@ def _residents(
 
 
 def _host_memory_at_start(figures: Mapping[str, Any]) -> float:
+    """Return the GiB of host memory that an engine takes with its start. figures: of its budget."""
     return float(sum(part["gib"]["typical"] for part in figures.get("host_memory", ()) if part["at_start"]))
 
 

@@ -191,7 +191,9 @@ class _Choice:
         self.order = sorted(sets, key=lambda name: (-max(map(_priority, sets[name]), default=0), name))
         names_of = {name: sorted(member.name for member in members) for name, members in sets.items()}
         every = {name: [frozenset((member,)) for member in members] for name, members in names_of.items()}
-        self.singles = {n: [single for single in every[n] if fits({**every, n: [single]})] for n in self.order}
+        self.singles = {
+            name: [single for single in every[name] if fits({**every, name: [single]})] for name in self.order
+        }
         self.possible = {name: set(singles) for name, singles in self.singles.items()}
         self.accepted = {name: set(singles) for name, singles in self.singles.items()}
         self.granted = dict(self.singles)
@@ -218,11 +220,13 @@ class _Choice:
 
 
 def _most_at_once(members: Sequence[Member]) -> int:
+    """Return how many services of a set may run at once."""
     keep = (members[0].on_demand or {}).get("keep") if members else None
     return min(len(members), int(keep)) if keep else len(members)
 
 
 def _priority(service: Member) -> int:
+    """Return the priority of a service on demand, 0 without one."""
     return int((service.on_demand or {}).get("priority") or 0)
 
 
