@@ -41,14 +41,7 @@ def plan_add_ons(
         service.key(name): service for name, body in planned.items() for service in body.services if not service.rank
     }
     settings = {name: place["settings"] for name, place in places.items()}
-    architectures = {
-        service.key(name): str(names[0])
-        for name, host in sparks.items()
-        for service in planned[name].services
-        for spec in host.services
-        if spec.name == service.name and isinstance(names := spec.config.get("architectures"), list) and names
-    }
-    client_findings = client_tools.findings(outcome, settings, engines, architectures)
+    client_findings = client_tools.findings(outcome, settings, engines, _architectures(sparks, planned))
     for name, host in hosts.items():
         findings[name] += client_findings.get(name, [])
         if sources.pin:
@@ -59,20 +52,42 @@ def plan_add_ons(
         candidates = lock_file.candidates(sources.lock, images[name].values(), host.machine)
         references = sorted({*images[name].values(), *candidates})
         outcome[name]["images"] = {"named": images[name], "asked": references}
-        body, lock, ignored = planned.get(name), sources.applied_lock, host.ignored
+        body, ignored = planned.get(name), host.ignored
         if body:
-            # Bundles include them.
-            body.images_beside = sorted({lock_file.pin_ref(lock, ref, host.machine) for ref in images[name].values()})
-            body.addon_images = images[name]
-            body.images_locked |= lock_file.locked_images(lock, body.images_beside)
-            if lock:
-                body.image_candidates = sorted({*body.image_candidates, *references})
+            _add_images(body, images[name], references, sources.applied_lock, host.machine)
             _add_services(body, name, outcome)
             ignored = frozenset(host.settings["spark_ignore_rules"])
         outcome[name]["findings"] = []
         reported = body.findings if body else outcome[name]["findings"]
         reported += [finding.to_dict() for finding in findings[name] if finding.rule not in ignored]
     return outcome
+
+
+def _architectures(sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]) -> dict[str, str]:
+    """Return the architecture of each engine's model by the engine's key, if its config.json is known."""
+    return {
+        service.key(name): str(names[0])
+        for name, host in sparks.items()
+        for service in planned[name].services
+        for spec in host.services
+        if spec.name == service.name and isinstance(names := spec.config.get("architectures"), list) and names
+    }
+
+
+def _add_images(
+    body: PlannedHost,
+    images: Mapping[str, str],
+    references: Sequence[str],
+    lock: Mapping[str, Any] | None,
+    machine: str | None,
+) -> None:
+    """Add the images of a Spark's add-on services to its part of the plan. references: the images and their candidates."""
+    # Bundles include them.
+    body.images_beside = sorted({lock_file.pin_ref(lock, ref, machine) for ref in images.values()})
+    body.addon_images = images
+    body.images_locked |= lock_file.locked_images(lock, body.images_beside)
+    if lock:
+        body.image_candidates = sorted({*body.image_candidates, *references})
 
 
 def _add_services(body: PlannedHost, name: str, outcome: Mapping[str, Mapping[str, Any]]) -> None:
@@ -132,30 +147,33 @@ def _places(
         for cluster in clusters.values()
         for name, part in ((cluster["fabric"] or {}).get("hosts") or {}).items()
     }
-    places: dict[str, dict[str, Any]] = {}
-    for name, host in sparks.items():
-        body, settings = planned[name], host.settings
-        address = str(settings["spark_management_address"] or host.address or name)
-        places[name] = {
-            "address": address,
-            "settings": settings["addons"],
-            "engines": endpoints_of(name, address, body.services),
-            "engine_facts": engine_facts(body),
-            "planned_gib": planned_gib(body.services),
-            "service_keys": {service.name: "" if service.rank else service.key(name) for service in body.services},
-            "reserve_gib": body.settings["reserve_gib"],
-            "left_gib": left_gib(body, settings["beside"]),
-            "sets": body.sets or {},
-            "measured": host.measured,
-            "images": host.images,
-            "rails": rails.get(name, {}),
-            "live_services": live_services(body.services),
-            **{key: settings[f"spark_{key}"] for key in ("gpu_args", "sysroot", "allow_from", "firewall")},
-        }
+    places = {name: _spark_place(name, host, planned[name], rails.get(name, {})) for name, host in sparks.items()}
     for name, host in other_hosts.items():
         address = str(host.variables.get("spark_management_address") or host.address or name)
         places[name] = {**_NO_SPARK, "address": address, "settings": host.settings["addons"]}
     return places
+
+
+def _spark_place(name: str, host: Host, body: PlannedHost, rails: Mapping[str, int]) -> dict[str, Any]:
+    """Return a Spark as C(addons.plan) takes it. rails: MTU by network device."""
+    settings = host.settings
+    address = str(settings["spark_management_address"] or host.address or name)
+    return {
+        "address": address,
+        "settings": settings["addons"],
+        "engines": endpoints_of(name, address, body.services),
+        "engine_facts": engine_facts(body),
+        "planned_gib": planned_gib(body.services),
+        "service_keys": {service.name: "" if service.rank else service.key(name) for service in body.services},
+        "reserve_gib": body.settings["reserve_gib"],
+        "left_gib": left_gib(body, settings["beside"]),
+        "sets": body.sets or {},
+        "measured": host.measured,
+        "images": host.images,
+        "rails": rails,
+        "live_services": live_services(body.services),
+        **{key: settings[f"spark_{key}"] for key in ("gpu_args", "sysroot", "allow_from", "firewall")},
+    }
 
 
 def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) -> list[Endpoint]:

@@ -9,7 +9,7 @@ Without C(--enable-auto-tool-choice) and C(--tool-call-parser) vLLM answers ever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._addons.clients import HERMES_MODEL
@@ -106,7 +106,19 @@ def findings(
 
 
 def _clients(outcome: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[_Client]:
-    """Yield the deployed clients with tools, and the other clients of gateways with the key of an agent."""
+    """Yield the clients with tools of all hosts."""
+    yield from _deployed_clients(outcome, settings)
+    planned_clients = [addons["clients"] or {} for addons in outcome.values()]
+    deployed = {name.replace("_", "-") for clients in planned_clients for name in clients if clients[name]}
+    for host, addons in outcome.items():
+        if addons["gateway"]:
+            yield from _gateway_clients(host, addons["gateway"]["settings"], deployed)
+
+
+def _deployed_clients(
+    outcome: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Mapping[str, Any]]
+) -> Iterator[_Client]:
+    """Yield the clients with tools that this collection deploys."""
     gateways = [host for host, addons in outcome.items() if addons["gateway"]]
     for host, addons in sorted(outcome.items()):
         for name, planned in (addons["clients"] or {}).items():
@@ -120,13 +132,13 @@ def _clients(outcome: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Ma
                 models = [model for model in planned["models"] if model != HERMES_MODEL]
                 otherwise = " Or set tools: false of spark_clients.open_webui, and no chat offers any."
                 yield _Client(host, "spark_clients.open_webui", "open-webui", gateway, models, otherwise)
-    planned_clients = [addons["clients"] or {} for addons in outcome.values()]
-    deployed = {name.replace("_", "-") for clients in planned_clients for name in clients if clients[name]}
-    for host in gateways:
-        settings_of_gateway = outcome[host]["gateway"]["settings"]
-        for key in settings_of_gateway["keys"]:
-            name = str(key["name"])
-            is_agent = any(name == agent or name.startswith(f"{agent}-") for agent in AGENTS)
-            if key["role"] == "client" and is_agent and name not in deployed:
-                models = settings_of_gateway["names"] if key.get("aliases") is None else key["aliases"]
-                yield _Client(host, f"client {name} of spark_gateway", "gateway", host, models)
+
+
+def _gateway_clients(host: str, settings: Mapping[str, Any], deployed: Collection[str]) -> Iterator[_Client]:
+    """Yield the clients of a gateway with the key of an agent, without the deployed ones. settings: of the gateway."""
+    for key in settings["keys"]:
+        name = str(key["name"])
+        is_agent = any(name == agent or name.startswith(f"{agent}-") for agent in AGENTS)
+        if key["role"] == "client" and is_agent and name not in deployed:
+            models = settings["names"] if key.get("aliases") is None else key["aliases"]
+            yield _Client(host, f"client {name} of spark_gateway", "gateway", host, models)

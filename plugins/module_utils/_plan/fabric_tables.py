@@ -114,12 +114,7 @@ def _cables(fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]] = ()
     """Return the planned, connected and missing cables with their states and measured figures."""
     wrong = fabric.get("wrong") or {}
     wrong_pairs = [_pair(ends) for ends in wrong.get("cables") or []]
-    connections: dict[frozenset[End], tuple[End, End, list[str]]] = {}
-    for rail in fabric.get("rails") or []:
-        ends: list[End] = [(host, end["cage"]) for host, end in rail["ends"].items()]
-        pairs = [(end, (SWITCH, 0)) for end in ends] if fabric["topology"] == "switch" else list(zip(ends, ends[1:]))
-        for end, other_end in pairs:
-            connections.setdefault(frozenset({end, other_end}), (end, other_end, []))[2].append(rail["subnet"])
+    connections = _connections(fabric)
     for end, other_end in _joined([*map(_pair, fabric.get("cables") or []), *wrong_pairs]):
         connections.setdefault(frozenset({end, other_end}), (end, other_end, []))
     cables = []
@@ -130,6 +125,17 @@ def _cables(fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]] = ()
         end, other_end = sorted(_pair(missing))
         cables.append(Cable(end, other_end, state="missing"))
     return cables
+
+
+def _connections(fabric: Mapping[str, Any]) -> dict[frozenset[End], tuple[End, End, list[str]]]:
+    """Return the connections of the rails of a network, each with its subnets."""
+    connections: dict[frozenset[End], tuple[End, End, list[str]]] = {}
+    for rail in fabric.get("rails") or []:
+        ends: list[End] = [(host, end["cage"]) for host, end in rail["ends"].items()]
+        pairs = [(end, (SWITCH, 0)) for end in ends] if fabric["topology"] == "switch" else list(zip(ends, ends[1:]))
+        for end, other_end in pairs:
+            connections.setdefault(frozenset({end, other_end}), (end, other_end, []))[2].append(rail["subnet"])
+    return connections
 
 
 def _measured_state(hosts: set[str], figures: Sequence[Mapping[str, Any]]) -> tuple[str, str]:

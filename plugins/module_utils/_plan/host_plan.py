@@ -20,7 +20,7 @@ from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
 from .planned import ExtraModel, KvTiers, PlannedHost, PlannedModel, PlannedService
 from .planned_service import plan_service
-from .service import Host, Sources
+from .service import Host, JudgedLaunch, ServiceSpec, Sources
 from .service_files import place
 
 _MODEL_MAXIMUM = re.compile(r"\bmaximum of (\d+)")
@@ -36,29 +36,14 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     services = {service.name: place(settings, service, sources.digest) for service in host.services}
     launches = {name: check_launch(host, service) for name, service in services.items()}
     budget = budget_of(host, list(services.values()), launches, sources)
-    order = [name for name in budget["start_order"] if name in launches]
-    order += sorted(launches.keys() - set(order))
-    planned = []
-    for position, name in enumerate(order):
-        memory = dict(budget["services"].get(name) or {})
-        if memory.get("sources"):
-            memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
-        planned.append(plan_service(host, services[name], launches[name], memory, order[:position]))
-    planned = verbs.choose_states(planned, measured, list(services))
+    planned = _plan_services(host, sources, services, launches, budget)
+    order = [service.name for service in planned]
     fitting, cuts = combinations(host, list(services.values()), launches, budget)
-    planned = [
-        replace(service, on_demand=replace(service.on_demand, combinations=fitting[service.exclusive]))
-        if service.on_demand and service.exclusive
-        else service
-        for service in planned
-    ]
+    planned = _with_combinations(planned, fitting)
     launch_findings = [finding for launch in launches.values() for finding in launch.findings]
     findings = _explain_by_option(_explain_by_length([*launch_findings, *budget["findings"]]))
-    checks = [*on_demand.cut_findings(host.name, fitting, cuts), *(_check_host(host, planned) if measured else [])]
-    for service in planned:
-        checks += service_findings.check(host, sources, service, services[service.name])
+    checks = [*on_demand.cut_findings(host.name, fitting, cuts), *_check_planned(host, sources, services, planned)]
     findings += [finding.to_dict() for finding in checks]
-    offered = {ref for service in host.services for ref in service.alternatives}
     refs = {service.image.ref for service in planned}
     return PlannedHost(
         services=planned,
@@ -74,19 +59,55 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         image_answers=budget.get("image_answers", {}),
         basis="measured" if measured else "inventory",
         images=sorted(refs),
-        # Of all alternatives the first image on the host serves.
-        image_candidates=sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)}),
+        image_candidates=_image_candidates(host, sources),
         models=_models(planned, sources.lock, sources.pin, settings["spark_hf_home"]),
         # Another host may have them, so that they are copied.
         missing=_missing(planned, host),
         images_locked=lock_file.locked_images(sources.applied_lock, refs),
         built_images=_once(map(attrgetter("built_image"), planned)),
         ray_images=_once(map(attrgetter("ray_image"), planned)),
-        settings={**_settings(settings), "kv_folders": [tiers.folder for tiers in _tiers(planned)]},
+        settings=_settings(settings, planned),
         measurements=measured_starts.described(services.values(), launches, host, sources)
         if sources.measurements
         else None,
     )
+
+
+def _plan_services(
+    host: Host,
+    sources: Sources,
+    services: Mapping[str, ServiceSpec],
+    launches: Mapping[str, JudgedLaunch],
+    budget: Mapping[str, Any],
+) -> list[PlannedService]:
+    """Return the planned services of a host in the order of their start."""
+    order = [name for name in budget["start_order"] if name in launches]
+    order += sorted(launches.keys() - set(order))
+    planned = []
+    for position, name in enumerate(order):
+        memory = dict(budget["services"].get(name) or {})
+        if memory.get("sources"):
+            memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
+        planned.append(plan_service(host, services[name], launches[name], memory, order[:position]))
+    return verbs.choose_states(planned, host.measured, list(services))
+
+
+def _with_combinations(
+    planned: Sequence[PlannedService], fitting: Mapping[str, Sequence[Sequence[str]]]
+) -> list[PlannedService]:
+    """Return the services, those of a set on demand with the combinations of the set that fit."""
+    return [
+        replace(service, on_demand=replace(service.on_demand, combinations=fitting[service.exclusive]))
+        if service.on_demand and service.exclusive
+        else service
+        for service in planned
+    ]
+
+
+def _image_candidates(host: Host, sources: Sources) -> list[str]:
+    """Return all alternatives of the services, of which the first image on the host serves."""
+    offered = {ref for service in host.services for ref in service.alternatives}
+    return sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)})
 
 
 def _explain_by_option(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -124,6 +145,16 @@ def _explain_by_length(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return findings
 
 
+def _check_planned(
+    host: Host, sources: Sources, services: Mapping[str, ServiceSpec], planned: Sequence[PlannedService]
+) -> list[Finding]:
+    """Return the findings about the facts of a host, if there are any, and about each planned service."""
+    findings = _check_host(host, planned) if host.measured else []
+    for service in planned:
+        findings += service_findings.check(host, sources, service, services[service.name])
+    return findings
+
+
 def _check_host(host: Host, planned: Sequence[PlannedService]) -> list[Finding]:
     """Compare the facts of a host with the needs of its plan."""
     facts, settings = host.measured or {}, host.settings
@@ -143,7 +174,7 @@ def _tiers(planned: Sequence[PlannedService]) -> list[KvTiers]:
     return [service.kv_tiers for service in planned if service.kv_tiers]
 
 
-def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(settings: Mapping[str, Any], planned: Sequence[PlannedService]) -> dict[str, Any]:
     sidecars = [*settings["spark_sidecars"], *settings["beside"]]
     resident = [sidecar for sidecar in sidecars if not sidecar.get("idle") and not sidecar.get("on_demand")]
     names = ("hf_home", "cache_dir", "sysroot", "hf_endpoint", "hf_token_file", "verify", "bundle_dir")
@@ -152,6 +183,7 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "reserve_gib": settings["spark_os_reserve_gib"] + sum(float(sidecar["memory_gib"]) for sidecar in resident),
         "gpu_args": [str(arg) for arg in settings["spark_gpu_args"]],
         **{name: settings[f"spark_{name}"] for name in names},
+        "kv_folders": [tiers.folder for tiers in _tiers(planned)],
     }
 
 
@@ -161,20 +193,7 @@ def _models(
     """Return every model snapshot that the host needs, with an image that can fetch it and its locked files, and vocabularies by C(url)."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for service in planned:
-        model, image = service.model, service.image.run
-        if model.source:
-            rows[(str(model.path), "")] = {"source": model.source, "path": model.path}
-        else:
-            key = (str(model.repo), str(model.revision))
-            link = model.link if service.linked else (rows.get(key) or {}).get("link", "")
-            rows[key] = {"repo": key[0], "revision": key[1], "only": [], "image": image, "link": link}
-        for extra in model.extra:
-            key = (extra.repo, extra.revision)
-            new = {"repo": key[0], "revision": key[1], "only": extra.only, "image": image, "link": ""}
-            row = rows.setdefault(key, new)
-            row["link"] = row["link"] or extra.link or ""
-            # Two services may name different files of one repository; no pattern means all files.
-            row["only"] = sorted({*row["only"], *extra.only}) if row["only"] and extra.only else []
+        _add_models(rows, service)
     for row in rows.values():
         if "repo" in row:
             row["files"] = lock_file.files_of(lock, row["repo"], row["revision"], row["only"]) if pin else {}
@@ -186,6 +205,23 @@ def _models(
             row = {"url": vocabulary.url, "sha256": vocabulary.sha256, "bytes": vocabulary.bytes, "path": path}
             rows[(path, "")] = row
     return [rows[key] for key in sorted(rows)]
+
+
+def _add_models(rows: dict[tuple[str, str], dict[str, Any]], service: PlannedService) -> None:
+    """Add the model of a service and its further repositories to the rows of a host."""
+    model, image = service.model, service.image.run
+    if model.source:
+        rows[(str(model.path), "")] = {"source": model.source, "path": model.path}
+    else:
+        key = (str(model.repo), str(model.revision))
+        link = model.link if service.linked else (rows.get(key) or {}).get("link", "")
+        rows[key] = {"repo": key[0], "revision": key[1], "only": [], "image": image, "link": link}
+    for extra in model.extra:
+        key = (extra.repo, extra.revision)
+        row = rows.setdefault(key, {"repo": key[0], "revision": key[1], "only": extra.only, "image": image, "link": ""})
+        row["link"] = row["link"] or extra.link or ""
+        # Two services may name different files of one repository; no pattern means all files.
+        row["only"] = sorted({*row["only"], *extra.only}) if row["only"] and extra.only else []
 
 
 def _once(images: Iterable[Any]) -> list[Any]:

@@ -63,12 +63,24 @@ def findings(
     :param image: its entry in C(images) of M(dgxspark.vllm.spark_info)
     :param measured: C(spark) of M(dgxspark.vllm.spark_info)
     """
-    probe, architecture = image.get("probe") or {}, image.get("architecture")
+    probe = image.get("probe") or {}
+    yield from _other_architecture(ref, image.get("architecture"), measured)
+    yield from _other_version(ref, probe, stated_version)
+    yield from _old_ptxas(ref, image, probe.get("ptxas") or {}, env)
+    yield from _new_ptxas(ref, image, probe.get("ptxas") or {}, measured)
+
+
+def _other_architecture(ref: str, architecture: str | None, measured: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding if an image is for another architecture than the host's."""
     of_host = {"aarch64": "arm64", "x86_64": "amd64"}.get(str(measured.get("architecture")))
     if architecture and of_host and architecture != of_host:
         message = f"image {ref} is built for {architecture}, the host is {of_host}."
         fix = f"Name an image that has a {of_host} build."
         yield Finding("image.architecture", "error", message, fix, basis="probed")
+
+
+def _other_version(ref: str, probe: Mapping[str, Any], stated_version: str | None) -> Iterator[Finding]:
+    """Yield a finding if an image has another version of vLLM than the stated one."""
     probed, stated = (
         versions.parse_version(text or "") for text in (credible(probe.get("vllm_version")), stated_version)
     )
@@ -76,8 +88,13 @@ def findings(
         message = f"image.vllm_version says {stated_version} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it."
         fix = "Remove image.vllm_version, or correct the image."
         yield Finding("image.version", "warning", message, fix, basis="probed")
-    ptxas: Mapping[str, Any] = probe.get("ptxas") or {}
-    # Triton's own ptxas may be too old for sm_121, and is used unless a variable names another.
+
+
+def _old_ptxas(
+    ref: str, image: Mapping[str, Any], ptxas: Mapping[str, Any], env: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield a finding if Triton would compile with a ptxas that is too old for sm_121."""
+    # Triton uses its own ptxas unless a variable names another.
     package, variable = "triton", "TRITON_PTXAS_PATH"
     if "triton-blackwell" in ptxas:
         package, variable = "triton-blackwell", "TRITON_PTXAS_BLACKWELL_PATH"
@@ -95,7 +112,13 @@ def findings(
             vllm_error="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
             source="triton-lang/triton issues 8539 and 9181",
         )
-    # Kernels of a ptxas newer than the driver do not load, unless NVIDIA's entrypoint adds forward compatibility.
+
+
+def _new_ptxas(
+    ref: str, image: Mapping[str, Any], ptxas: Mapping[str, Any], measured: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Yield a finding if an image compiles with a ptxas newer than the host's driver."""
+    # Kernels of such a ptxas do not load, unless NVIDIA's entrypoint adds forward compatibility.
     driver, newest = (measured.get("gpu") or {}).get("cuda_version"), max(ptxas.values(), key=_release, default=None)
     is_compatible = "nvidia_entrypoint.sh" in str((image.get("entrypoint") or [""])[0])
     if driver and newest is not None and _release(newest) > _release(driver) and not is_compatible:

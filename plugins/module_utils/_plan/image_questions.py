@@ -61,8 +61,7 @@ def solve(
     questions = []
     answers: dict[str, str] = {}
     for service in services:
-        errors = [finding for finding in budget["findings"] if finding["severity"] == "error"]
-        rules = {finding["rule"] for finding in errors if finding["service"] == service.name}
+        rules = _refusals(budget, service.name)
         is_unknown = "memory.refused" in rules
         figures = budget["services"].get(service.name) or {}
         if not is_unknown and (figures.get("sources") or {}).get("kv_cache") != NOT_COMPARED:
@@ -74,8 +73,7 @@ def solve(
             continue
         is_refused = not rules.isdisjoint(ANSWERABLE)
         question = _question(service, launches[service.name], host, sources, is_refused, content)
-        earlier = ((key, sources.image_answer(key)) for key in question.pop("keys"))
-        key, answer = next((row for row in earlier if row[1] is not None), ("", None))
+        key, answer = _known_answer(question.pop("keys"), sources)
         if answer is None:
             questions.append(question)
             continue
@@ -86,6 +84,18 @@ def solve(
         budget = memory_budget(request)
     budget["image_answers"] = answers
     return budget, questions
+
+
+def _refusals(budget: Mapping[str, Any], service: str) -> set[str]:
+    """Return the rules of the errors of a service."""
+    errors = [finding for finding in budget["findings"] if finding["severity"] == "error"]
+    return {finding["rule"] for finding in errors if finding["service"] == service}
+
+
+def _known_answer(keys: Sequence[str], sources: Sources) -> tuple[str, Mapping[str, Any] | None]:
+    """Return the first earlier answer to a question, with its name; None without one."""
+    answers = ((key, sources.image_answer(key)) for key in keys)
+    return next((row for row in answers if row[1] is not None), ("", None))
 
 
 def reads_params_json(service: ServiceSpec, args: Mapping[str, Any]) -> bool:
@@ -115,20 +125,26 @@ def _content(service: ServiceSpec, judged: JudgedLaunch, host: Host) -> tuple[di
         draft = {"config.json": json.dumps(service.draft_config, sort_keys=True)} if service.draft_config else {}
         return {"files": files, "draft_files": draft}, ""
     if has_snapshot:
-        snapshots = {"snapshot": _snapshot(host, str(repo), service.model.get("revision"))}
-        drafter = (judged.args.get("speculative-config") or {}).get("model")
-        extra = next((model for model in service.model.get("extra") or [] if model["repo"] == drafter), None)
-        if extra:
-            snapshots["draft_snapshot"] = _snapshot(host, extra["repo"], extra.get("revision"))
-        elif drafter and drafter != repo:
-            return {}, f"the drafter {drafter} is not among the service's additional models (model.extra)"
-        return snapshots, ""
+        return _snapshots(service, judged, host)
     missing = "config is not the whole config.json of the model, it has no transformers_version"
     if needs_params:
         missing = "vLLM reads params.json of this model, which the inventory does not have"
     if on_controller:
         return {}, f"{missing}; the controller, which is asked, has no other"
     return {}, f"{missing}, and there is no snapshot of a repository to read"
+
+
+def _snapshots(service: ServiceSpec, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
+    """Return the snapshots of a model and its drafter, or why a host cannot read them."""
+    repo = str(service.model["repo"])
+    snapshots = {"snapshot": _snapshot(host, repo, service.model.get("revision"))}
+    drafter = (judged.args.get("speculative-config") or {}).get("model")
+    extra = next((model for model in service.model.get("extra") or [] if model["repo"] == drafter), None)
+    if extra:
+        snapshots["draft_snapshot"] = _snapshot(host, extra["repo"], extra.get("revision"))
+    elif drafter and drafter != repo:
+        return {}, f"the drafter {drafter} is not among the service's additional models (model.extra)"
+    return snapshots, ""
 
 
 def _snapshot(host: Host, repo: str, revision: Any) -> dict[str, str]:
@@ -154,17 +170,12 @@ def _question(
     image = host.images.get(ref) or {}
     image_id = str(image["id"]) if image.get("present") and image.get("id") else ""
     digests = sorted(image.get("repo_digests") or ()) if image_id else []
-    # The options that change its memory, without solved ones.
-    stated = {key: value for key, value in judged.args.items() if key not in service.solved}
-    trust = ["--trust-remote-code"] if judged.args.get("trust-remote-code") else []
-    args = [*plan_probe.relevant(launch.render(stated)), *trust]
+    args = _probe_args(service, judged)
     files, draft_files = content.get("files", {}), content.get("draft_files", {})
     snapshots = {key: model for key, model in content.items() if key.endswith("snapshot")}
     names = {key: f"{model['repo']}@{model['commit'] or model['revision']}" for key, model in snapshots.items()}
     probe = plan_probe.question(files, args, ASKED_BYTES, draft_files, env=judged.env, snapshots=names)
-    # Answers have the id of the image, or for an absent image the locked ids and its reference.
-    absent_names = [*lock_file.ids_of(sources.applied_lock, ref, host.machine), f"ref:{ref}"]
-    keys = [plan_probe.cache_name(name, probe) for name in ([image_id] if image_id else absent_names)]
+    keys = [plan_probe.cache_name(name, probe) for name in _image_names(ref, image_id, host, sources)]
     # A branch may move, so answers about it have no name.
     is_pinned = all(model["commit"] for model in snapshots.values())
     return {
@@ -186,6 +197,18 @@ def _question(
     }
 
 
+def _probe_args(service: ServiceSpec, judged: JudgedLaunch) -> list[str]:
+    """Return the options of a launch that change its memory, without solved ones."""
+    stated = {key: value for key, value in judged.args.items() if key not in service.solved}
+    trust = ["--trust-remote-code"] if judged.args.get("trust-remote-code") else []
+    return [*plan_probe.relevant(launch.render(stated)), *trust]
+
+
+def _image_names(ref: str, image_id: str, host: Host, sources: Sources) -> list[str]:
+    """Return the names of an image in the store of answers: its id, or for an absent image the locked ids and its reference."""
+    return [image_id] if image_id else [*lock_file.ids_of(sources.applied_lock, ref, host.machine), f"ref:{ref}"]
+
+
 def assign(
     sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost], reached: Collection[str] | None = None
 ) -> None:
@@ -202,10 +225,8 @@ def assign(
         state, asking_host = _choose(sparks, reachable) if reachable else (ABSENT, "")
         for name, question in questions:
             question["state"] = ELSEWHERE if asking_host and name != asking_host else state
-            why = _WHY.get(question["state"]) if question["refused"] else None
-            for finding in planned[name].findings if why else ():
-                if _is_answerable(finding) and finding["service"] == question["service"]:
-                    finding["message"] += f" Its image was not asked: {why}."
+            if question["refused"] and question["state"] in _WHY:
+                _explain(planned[name].findings, question)
 
 
 def _choose(sparks: Mapping[str, Host], questions: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, str]:
@@ -222,10 +243,21 @@ def _choose(sparks: Mapping[str, Host], questions: Sequence[tuple[str, Mapping[s
     with_files = [name for name, question in with_image.items() if question["files_there"]]
     if not with_files:
         return NO_FILES, ""
-    memory = {name: (sparks[name].measured or {}).get("memory") or {} for name in with_files}
-    free_gib = {name: float(memory[name].get("available_gib") or 0.0) for name in with_files}
+    free_gib = {name: _available_gib(sparks[name]) for name in with_files}
     best = max(with_files, key=lambda name: free_gib[name])
     return (ASK, best) if free_gib[best] >= FREE_GIB else (NO_MEMORY, "")
+
+
+def _available_gib(host: Host) -> float:
+    """Return the available memory of a host, 0 if unknown."""
+    return float(((host.measured or {}).get("memory") or {}).get("available_gib") or 0.0)
+
+
+def _explain(findings: Sequence[dict[str, Any]], question: Mapping[str, Any]) -> None:
+    """Add to the refusals of a service why its image was not asked."""
+    for finding in findings:
+        if _is_answerable(finding) and finding["service"] == question["service"]:
+            finding["message"] += f" Its image was not asked: {_WHY[question['state']]}."
 
 
 def _is_answerable(finding: Mapping[str, Any]) -> bool:

@@ -67,24 +67,32 @@ def check_launch(host: Host, service: ServiceSpec) -> JudgedLaunch:
         fixed = result["fixed"]
         args, env, changes = dict(fixed["args"]), dict(fixed["env"]), list(fixed["changes"])
         findings = [*fixed["findings"], *(repaired(change).to_dict() for change in changes)]
-    probed = on_host.get("probe")
-    findings = [
-        {**finding, "basis": "probed" if probed and image_check.rests_on_image(finding["rule"]) else "inventory"}
-        for finding in findings
-    ]
+    findings = [{**finding, "basis": _basis(finding["rule"], on_host)} for finding in findings]
     image_findings = image_check.findings(image["ref"], on_host, measured, image.get("vllm_version"), service.env)
     findings += [finding.to_dict() for finding in image_findings if finding.rule not in request["ignore"]]
     version, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
-    if (settings.get("addons") or {}).get("power", {}).get("spin_wait") == "low":
-        sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
-        workers = max(math.prod(size for size in sizes if isinstance(size, int)), service.nodes)
-        entries = [entry for entry in request["catalogue"] if isinstance(entry, Mapping)]
-        features = (image_catalogue.lookup(image["ref"], entries) or {}).get("features") or ()
-        quiet, finding = power.spin_wait(service.name, version, features, workers, env)
+    if settings.get("addons", {}).get("power", {}).get("spin_wait") == "low":
+        quiet, finding = _spin_wait(service, args, env, version, request["catalogue"])
         env = {**quiet, **env}
         findings = [*(item for item in findings if item["rule"] != "SPK829"), finding.to_dict()]
     findings = [{**finding, "service": service.name} for finding in findings]
     return JudgedLaunch(args, env, version, source, entrypoint, findings, changes)
+
+
+def _spin_wait(
+    service: ServiceSpec, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, catalogue: Sequence[Any]
+) -> tuple[dict[str, str], Finding]:
+    """Return C(power.spin_wait) of a launch. catalogue: of images, those of the host first."""
+    sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
+    workers = max(math.prod(size for size in sizes if isinstance(size, int)), service.nodes)
+    entries = [entry for entry in catalogue if isinstance(entry, Mapping)]
+    features = (image_catalogue.lookup(service.image["ref"], entries) or {}).get("features") or ()
+    return power.spin_wait(service.name, version, features, workers, env)
+
+
+def _basis(rule: str, on_host: Mapping[str, Any]) -> str:
+    """Return the source of a rule's facts. on_host: the image as the host has it."""
+    return "probed" if on_host.get("probe") and image_check.rests_on_image(rule) else "inventory"
 
 
 def _launch_request(service: ServiceSpec, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,14 +184,18 @@ def budget_of(
         entry["args"] = {**entry.get("args", {}), **solved_args(solved["services"][entry["name"]])}
     resident, leaving = _residents(host.settings, {service.name for service in services}, facts, solved)
     request["measured"] = {"mem_available_gib": available + leaving, "resident": resident}
-    # The free memory of the host, with the solved options of the budget from totals alone.
+    return _with_assumed(request, _judged_budget(request, solved))
+
+
+def _judged_budget(request: dict[str, Any], solved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the budget with the free memory of the host, and the solved options of the budget from totals alone."""
     judged = memory_budget(request)
     judged.update({key: solved.get(key, {}) for key in ("questions", "image_answers", "image_plans")})
     for name, figures in judged["services"].items():
         if "solved" in figures:
             figures["solved"] = solved["services"][name]["solved"]
     judged["findings"] += [finding for finding in solved["findings"] if finding["rule"] == "memory.solved"]
-    return _with_assumed(request, judged)
+    return judged
 
 
 def _residents(
@@ -199,13 +211,17 @@ def _residents(
     for holder in facts.get("resident") or []:
         gib = float(holder["gib"]) + HOST_SIDE_GIB
         if holder["name"] in planned:
-            host_memory = solved["services"][holder["name"]].get("host_memory", ())
-            gib += float(sum(part["gib"]["typical"] for part in host_memory if part["at_start"]))
+            gib += _host_memory_at_start(solved["services"][holder["name"]])
             resident.append({"name": holder["name"], "gib": gib})
         elif holder["name"] not in {addon["name"] for addon in staying}:
             # A service that this run removes, or a model of Ollama that the gate unloads.
             leaving += gib
     return resident, leaving
+
+
+def _host_memory_at_start(figures: Mapping[str, Any]) -> float:
+    """Return the GiB of host memory that an engine takes with its start. figures: of its budget."""
+    return float(sum(part["gib"]["typical"] for part in figures.get("host_memory", ()) if part["at_start"]))
 
 
 def combinations(
@@ -256,24 +272,7 @@ _AS_IN_A_BUDGET = (
 
 def budget_request(host: Host, services: Sequence[ServiceSpec], launches: Mapping[str, JudgedLaunch]) -> dict[str, Any]:
     """Return the input of a host's memory budget."""
-    entries: list[dict[str, Any]] = []
-    for service in services:
-        launch = launches[service.name]
-        args = {**launch.args, **{key: "auto" for key, value in service.args.items() if is_open(key, value)}}
-        if image_questions.reads_params_json(service, launch.args):
-            args["config-format"] = "mistral"
-        env = {name: value for name, value in launch.env.items() if name in VARIABLES}
-        entries.append(
-            {
-                **{name: getattr(service, name) for name in _AS_IN_A_BUDGET},
-                "vllm_version": launch.vllm_version,
-                "args": args,
-                "env": {**env, ALLOW_VARIABLE: "1"},  # rules about the launch judge its length
-                "share": service.memory_share,
-                # After the host's own services, which must not wait for another host; and in one order everywhere.
-                "last": service.cluster.position + 1 if service.cluster else 0,
-            }
-        )
+    entries = [_budget_entry(service, launches[service.name]) for service in services]
     settings = host.settings
     for addon in [*settings["spark_sidecars"], *settings.get("beside", ())]:
         entries.append(
@@ -286,4 +285,21 @@ def budget_request(host: Host, services: Sequence[ServiceSpec], launches: Mappin
         "overheads": settings["spark_overheads"],
         "services": entries,
         **({"total_gib": total} if total else {}),
+    }
+
+
+def _budget_entry(service: ServiceSpec, launch: JudgedLaunch) -> dict[str, Any]:
+    """Return the input of a memory budget for one service."""
+    args = {**launch.args, **{key: "auto" for key, value in service.args.items() if is_open(key, value)}}
+    if image_questions.reads_params_json(service, launch.args):
+        args["config-format"] = "mistral"
+    env = {name: value for name, value in launch.env.items() if name in VARIABLES}
+    return {
+        **{name: getattr(service, name) for name in _AS_IN_A_BUDGET},
+        "vllm_version": launch.vllm_version,
+        "args": args,
+        "env": {**env, ALLOW_VARIABLE: "1"},  # rules about the launch judge its length
+        "share": service.memory_share,
+        # After the host's own services, which must not wait for another host; and in one order everywhere.
+        "last": service.cluster.position + 1 if service.cluster else 0,
     }

@@ -126,17 +126,8 @@ def planned(
         return None
     host, disk = float(service.kv_tiers["host_gib"]) * GIB, float(service.kv_tiers["disk_gib"]) * GIB
     length = int(memory.get("max_model_len") or 0)
-    needed = memory.get("needed_bytes_one_request") or 0.0
-    # Bytes of one more token, and of the windows and states of a prompt at most; 0 if unknown.
-    per_token = float(memory.get("marginal_bytes_per_token") or 0.0) if needed else 0.0
-    fixed = max(0.0, needed - per_token * length) if per_token else 0.0
-    # A new token writes at most blocks of all windows, though only the last ones are read back, and a state per batch.
-    size, batch = memory.get("bytes_per_block") or 0, memory.get("max_num_batched_tokens") or 1
-    spans = [
-        max(group["block_size"], batch) if group["kind"] in STATE_KINDS else group["block_size"]
-        for group in memory.get("kv_groups") or ()
-    ]
-    written = sum((size / span for span in spans), 0.0) or per_token
+    per_token, fixed = _bytes_of(memory, length)
+    written = _written_per_token(memory) or per_token
     worth = []
     for prompt in PROMPTS if per_token else ():
         if prompt <= length:
@@ -160,6 +151,24 @@ def planned(
         written_gib=round(written * 1e6 / GIB, 1) if written else None,
         worth=worth,
     )
+
+
+def _bytes_of(memory: Mapping[str, Any], length: int) -> tuple[float, float]:
+    """Return the bytes of one more token, and of the windows and states of a prompt at most; (0, 0) if unknown."""
+    per_token, needed = memory.get("marginal_bytes_per_token"), memory.get("needed_bytes_one_request")
+    if not per_token or not needed:
+        return 0.0, 0.0
+    return float(per_token), max(0.0, needed - per_token * length)
+
+
+def _written_per_token(memory: Mapping[str, Any]) -> float:
+    """Return the bytes that a new token writes at most: blocks of all windows, though only the last ones are read back, and a state per batch."""
+    size, batch = memory.get("bytes_per_block") or 0, memory.get("max_num_batched_tokens") or 1
+    spans = [
+        max(group["block_size"], batch) if group["kind"] in STATE_KINDS else group["block_size"]
+        for group in memory.get("kv_groups") or ()
+    ]
+    return sum((size / span for span in spans), 0.0)
 
 
 def findings(service: PlannedService, args: Mapping[str, Any]) -> Iterator[Finding]:

@@ -54,20 +54,25 @@ def findings(
     if lock is None:
         return result
     relock = f"Run dgxspark.vllm.lock --limit {described['key'].partition('/')[0]} once it serves as wanted, and commit the file."
-    rules = _differences(lock, lock["services"].get(described["key"]), described)
+    entry = lock["services"].get(described["key"])
+    rules = _unlisted(lock, described) if entry is None else _differences(lock, entry, described)
     return [*result, *(Finding(f"lock.{rule}", "warning", message, relock, name) for rule, message in rules)]
 
 
+def _unlisted(lock: Mapping[str, Any], described: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return rule and message for a service that the lock does not list."""
+    locked = [described["image"]] if described["image"] in lock["images"] else []
+    locked += [key for key in model_keys(described) if key in lock["models"]]
+    deployed = f"{' and '.join(locked)} {'is' if len(locked) == 1 else 'are'} deployed as locked"
+    state = deployed if locked else "nothing of it is"
+    return [("unlisted", f"{described['key']} is not in the lock file; {state}.")]
+
+
 def _differences(
-    lock: Mapping[str, Any], entry: Mapping[str, Any] | None, described: Mapping[str, Any]
+    lock: Mapping[str, Any], entry: Mapping[str, Any], described: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
     """Return rule and message for each difference between a service and its entry in the lock."""
     where, rules = described["key"], []
-    if entry is None:
-        locked = [described["image"]] if described["image"] in lock["images"] else []
-        locked += [key for key in model_keys(described) if key in lock["models"]]
-        deployed = f"{' and '.join(locked)} {'is' if len(locked) == 1 else 'are'} deployed as locked"
-        return [("unlisted", f"{where} is not in the lock file; {deployed if locked else 'nothing of it is'}.")]
     if entry.get("image") != described["image"]:
         message = f"{where} was locked with the image {entry.get('image')}, and the inventory serves it from {described['image']}."
         if described["image"] not in lock["images"]:
@@ -104,6 +109,10 @@ def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> 
     return [Finding("lock.image_other", "error", message, fix, name, basis="probed")]
 
 
+_Moved = tuple[str, str, str, str, str]
+"""The name, where it is now, the locked one, the fix, and the basis."""
+
+
 def moved(
     lock: Mapping[str, Any] | None,
     described: Mapping[str, Any],
@@ -118,33 +127,16 @@ def moved(
     :param refs: repository to commits of its branches and tags on the host
     :param upstream: C(upstream) of M(dgxspark.vllm.spark_info), None if it was not requested
     """
-    relock = f"dgxspark.vllm.lock --limit {described['key'].partition('/')[0]}"
-    ref = str(described["image"])
-    locked = ((lock or {}).get("images") or {}).get(ref)
-    on_host, pushed = images.get(ref) or {}, ((upstream or {}).get("images") or {}).get(ref)
-    rows: list[tuple[str, str, str, str, str]] = []  # name, where it is now, the locked one, the fix, basis
-    if locked:
-        locked_sum = str(image_on(locked, None).get("digest") or image_on(locked, None)["id"])[7:19]
-        if "@" not in ref and on_host.get("present") and not _is_locked(on_host, locked):
-            fix = f"run {relock}, then site.yml; else take it away there: docker rmi {ref}."
-            rows.append((ref, f"{str(on_host['id'])[7:19]} on this host now", locked_sum, fix, "probed"))
-        elif pushed and pushed not in [entry.get("digest") for entry in locked["platforms"].values()]:
-            where = described["key"].partition("/")[0]
-            fix = f"run docker pull {ref} on {where}, then {relock} and site.yml. spark_lock_ask: false does not ask."
-            rows.append((ref, f"{pushed[7:19]} at its registry by now", locked_sum, fix, "inventory"))
+    where, ref = described["key"].partition("/")[0], str(described["image"])
+    locked_images, locked_models = ((lock or {}).get(kind) or {} for kind in ("images", "models"))
+    pushed_images, pushed_models = ((upstream or {}).get(kind) or {} for kind in ("images", "models"))
+    locked, pushed = locked_images.get(ref), pushed_images.get(ref)
+    rows = _moved_image(ref, locked, images.get(ref) or {}, pushed, where) if locked else []
     for entry in described["models"]:
         key = model_key(entry["repo"], entry["revision"])
-        model, now = ((lock or {}).get("models") or {}).get(key), refs.get(entry["repo"], {}).get(entry["revision"])
-        newest = ((upstream or {}).get("models") or {}).get(key)
-        if not model:
-            continue
-        commit = str(model["commit"])
-        if newest and newest not in (commit, now):
-            fix = f"set the revision to {newest}, run site.yml, then {relock}. spark_lock_ask: false does not ask."
-            rows.append((key, f"commit {newest[:12]} at the hub by now", commit[:12], fix, "inventory"))
-        elif now and now != commit:
-            fix = f"run {relock}, then site.yml. To silence this add lock.moved to spark_ignore_rules."
-            rows.append((key, f"commit {now[:12]} on this host now", commit[:12], fix, "measured"))
+        model, newest = locked_models.get(key), pushed_models.get(key)
+        now = refs.get(entry["repo"], {}).get(entry["revision"])
+        rows += _moved_model(key, str(model["commit"]), now, newest, where) if model else []
     return [
         Finding(
             "lock.moved",
@@ -156,6 +148,36 @@ def moved(
         )
         for subject, present, locked_sum, fix, basis in rows
     ]
+
+
+def _moved_image(
+    ref: str, locked: Mapping[str, Any], on_host: Mapping[str, Any], pushed: str | None, where: str
+) -> list[_Moved]:
+    """Return the row of an image that differs on the host or at its registry. pushed: the registry's digest, None if unknown."""
+    relock = f"dgxspark.vllm.lock --limit {where}"
+    locked_sum = str(image_on(locked, None).get("digest") or image_on(locked, None)["id"])[7:19]
+    if "@" not in ref and on_host.get("present") and not _is_locked(on_host, locked):
+        fix = f"run {relock}, then site.yml; else take it away there: docker rmi {ref}."
+        return [(ref, f"{str(on_host['id'])[7:19]} on this host now", locked_sum, fix, "probed")]
+    if pushed and pushed not in [entry.get("digest") for entry in locked["platforms"].values()]:
+        fix = f"run docker pull {ref} on {where}, then {relock} and site.yml. spark_lock_ask: false does not ask."
+        return [(ref, f"{pushed[7:19]} at its registry by now", locked_sum, fix, "inventory")]
+    return []
+
+
+def _moved_model(key: str, commit: str, now: str | None, newest: str | None, where: str) -> list[_Moved]:
+    """Return the row of a model that differs on the host or at the hub.
+
+    commit: the locked one. now, newest: commits of the revision on the host and at the hub, None if unknown.
+    """
+    relock = f"dgxspark.vllm.lock --limit {where}"
+    if newest and newest not in (commit, now):
+        fix = f"set the revision to {newest}, run site.yml, then {relock}. spark_lock_ask: false does not ask."
+        return [(key, f"commit {newest[:12]} at the hub by now", commit[:12], fix, "inventory")]
+    if now and now != commit:
+        fix = f"run {relock}, then site.yml. To silence this add lock.moved to spark_ignore_rules."
+        return [(key, f"commit {now[:12]} on this host now", commit[:12], fix, "measured")]
+    return []
 
 
 def questions(lock: Mapping[str, Any] | None, described: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -35,19 +35,8 @@ def collect(
     new_images = collection.images(images)
     new_models = collection.models(models)
     for ref, image in new_images.items():
-        old = before["images"].get(ref)
-        if not image or not old:
-            continue
-        # Still valid parts of the old entry: the digest of an unchanged build, and platforms of other hosts.
-        for platform, entry in image["platforms"].items():
-            locked = old["platforms"].get(platform) or {}
-            # An image from a bundle or another host has no digest there; its id identifies it.
-            if entry["digest"] is None and locked.get("id") == entry["id"]:
-                entry["digest"] = locked.get("digest")
-        digests = {entry["digest"] for entry in image["platforms"].values()} - {None}
-        # Platforms that no host of this run has stay if the image is still the same push.
-        same_push = {name: entry for name, entry in old["platforms"].items() if entry.get("digest") in digests}
-        image["platforms"] = dict(sorted({**same_push, **image["platforms"]}.items()))
+        if image and before["images"].get(ref):
+            _add_locked(image, before["images"][ref])
     services = collection.services(before["services"])
     # A name that another host still uses keeps its entry, unless the hosts of this run have a new one.
     used_images = {str(entry.get("image")) for entry in services.values()} | set(collection.addon_hosts)
@@ -60,6 +49,19 @@ def collect(
         "image_plans": collection.answers(services, before.get("image_plans") or {}, answers),
     }
     return lock, collection.refusals, collection.notes
+
+
+def _add_locked(image: dict[str, Any], old: Mapping[str, Any]) -> None:
+    """Add the still valid parts of an image's old entry: the digest of an unchanged build, and platforms of other hosts."""
+    for platform, entry in image["platforms"].items():
+        locked = old["platforms"].get(platform) or {}
+        # An image from a bundle or another host has no digest there; its id identifies it.
+        if entry["digest"] is None and locked.get("id") == entry["id"]:
+            entry["digest"] = locked.get("digest")
+    digests = {entry["digest"] for entry in image["platforms"].values()} - {None}
+    # Platforms that no host of this run has stay if the image is still the same push.
+    same_push = {name: entry for name, entry in old["platforms"].items() if entry.get("digest") in digests}
+    image["platforms"] = dict(sorted({**same_push, **image["platforms"]}.items()))
 
 
 def _newest(keys: Iterable[str], new: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,9 +160,7 @@ class _Collection:
         by_platform: dict[str, dict[str, tuple[str, set[str]]]] = {}
         for host, image in present.items():
             platform = f"{image.get('os') or 'linux'}/{image.get('architecture') or 'arm64'}"
-            names = [name for name in image.get("repo_digests") or [] if image_names.split_image(name)[0] == repository]
-            digests = {name.partition("@")[2] for name in names}
-            by_platform.setdefault(platform, {})[host] = (str(image["id"]), digests)
+            by_platform.setdefault(platform, {})[host] = (str(image["id"]), _digests_of(image, repository))
         platforms = {platform: self._platform(ref, builds) for platform, builds in sorted(by_platform.items())}
         platforms = {platform: entry for platform, entry in platforms.items() if entry}
         if not platforms:
@@ -230,6 +230,12 @@ class _Collection:
             size, checksum = next(iter(sums.values()))
             merged[name] = {"size": size, "sha256": checksum}
         return merged
+
+
+def _digests_of(image: Mapping[str, Any], repository: str) -> set[str]:
+    """Return the digests that an image has in a repository."""
+    names = image.get("repo_digests") or []
+    return {name.partition("@")[2] for name in names if image_names.split_image(name)[0] == repository}
 
 
 def _who(values: Mapping[str, str]) -> str:

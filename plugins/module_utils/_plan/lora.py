@@ -50,8 +50,7 @@ def read(problems: Problems, values: Mapping[str, Any] | None, args: Mapping[str
         problems.add(f"lora.adapters names '{served}', which is what clients send for the model itself.")
     if lora["max_rank"] not in RANKS:
         problems.add(f"lora.max_rank is {lora['max_rank']}; vLLM takes {schema.one_of(map(str, RANKS))}.")
-    at_once = lora["max_loras"] or min(len(adapters), MOST) or 1
-    lora.update({"max_loras": at_once, "max_cpu_loras": lora["max_cpu_loras"] or at_once})
+    lora.update(_counts(lora))
     if lora["max_cpu_loras"] < lora["max_loras"]:
         problems.add(
             "lora.max_cpu_loras is below max_loras; vLLM keeps each adapter that it computes with in host memory too."
@@ -61,6 +60,12 @@ def read(problems: Problems, values: Mapping[str, Any] | None, args: Mapping[str
         problems.add(f"args names {', '.join(repeated)}, which 'lora' says already; leave one of them out.")
     lora["adapters"] = [{key: value for key, value in adapter.items() if value is not None} for adapter in adapters]
     return lora
+
+
+def _counts(lora: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of adapters in one step and in host memory."""
+    at_once = lora["max_loras"] or min(len(lora["adapters"]), MOST) or 1
+    return {"max_loras": at_once, "max_cpu_loras": lora["max_cpu_loras"] or at_once}
 
 
 def options(lora: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:

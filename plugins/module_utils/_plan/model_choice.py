@@ -73,14 +73,17 @@ def read_wish(value: Any) -> Wish:
 def misses(row: Mapping[str, Any], wish: Wish) -> list[str]:
     """Return why a row does not satisfy a wish, in words that do not name the row; empty if it does. row: of C(model_table)."""
     rate = model_table.rate(row)
-    reasons = ["that do not fit"] if row["fits"][row["nodes"]] == "fails" else []
-    if wish.speed:
-        reasons += ["of unknown speed"] if rate is None else ["slower"] if rate.value < wish.speed else []
-    reasons += ["with a shorter context"] if (row["longest"] or 0) < wish.context else []
-    reasons += [f"without {name}" for name in wish.features if name not in row["features"]]
-    reasons += [f"not for {job}" for job in wish.jobs if job not in row["jobs"]]
-    reasons += ["on more Sparks"] if wish.sparks and row["nodes"] > wish.sparks else []
-    return reasons + (["larger"] if wish.gib and (row["weights_gib"] or 0) > wish.gib else [])
+    is_missed = {
+        "that do not fit": row["fits"][row["nodes"]] == "fails",
+        "of unknown speed": wish.speed and rate is None,
+        "slower": rate and rate.value < wish.speed,
+        "with a shorter context": (row["longest"] or 0) < wish.context,
+        **{f"without {name}": name not in row["features"] for name in wish.features},
+        **{f"not for {job}": job not in row["jobs"] for job in wish.jobs},
+        "on more Sparks": 0 < wish.sparks < row["nodes"],
+        "larger": 0 < wish.gib < (row["weights_gib"] or 0),
+    }
+    return [reason for reason, missed in is_missed.items() if missed]
 
 
 def ranked(rows: Sequence[Mapping[str, Any]], wish: Wish) -> tuple[list[Mapping[str, Any]], Counter[str]]:

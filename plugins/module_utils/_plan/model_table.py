@@ -130,9 +130,7 @@ def model_row(
         "images": [image],
         "nodes": service.nodes,
         "fits": _fits(service, verdict, other_counts),
-        "weights_gib": _gib(memory.get("weights_bytes"), memory.get("draft_bytes"))
-        if stated is None
-        else float(stated["weights_gib"]),
+        "weights_gib": _weights(service, memory),
         "kv_gib": planned_kv if stated is None else stated.get("kv_gib"),
         "longest": _longest(service, verdict),
         "requests": service.args.get("max-num-seqs"),
@@ -141,9 +139,14 @@ def model_row(
         "jobs": jobs,
         "features": [name for name in FEATURES if name in jobs or service.checks.get(name)],
         "speed": to_dict(speeds.of_service(service, {**launch.args, **judging.solved_args(memory)}, launch, memory)),
-        "published": [row for row in (body if variant else recipe).get("expect") or [] if row.get("tokens_per_second")],
+        "published": _published(body if variant else recipe),
         "remark": decisive(verdict["findings"]),
     }
+
+
+def _published(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the published rates of a recipe or variant."""
+    return [row for row in described.get("expect") or [] if row.get("tokens_per_second")]
 
 
 def _has_stated_memory(service: ServiceSpec) -> bool:
@@ -223,6 +226,13 @@ def decisive(findings: Sequence[Mapping[str, Any]]) -> str:
     if not decisive_first:
         return ""
     return f"{decisive_first[0]['rule']}: {decisive_first[0]['message'].split('. ', maxsplit=1)[0].rstrip('.')}."
+
+
+def _weights(service: ServiceSpec, memory: Mapping[str, Any]) -> float | None:
+    """Return the GiB of the weights: stated, or planned with those of the drafter."""
+    if service.memory is not None:
+        return float(service.memory["weights_gib"])
+    return _gib(memory.get("weights_bytes"), memory.get("draft_bytes"))
 
 
 def _gib(*sizes: Any) -> float | None:

@@ -8,7 +8,7 @@ C(judging.py) asks the memory budget which of them fit together; C(_runtime/on_d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations as subsets
 from typing import TYPE_CHECKING, Any, Union
@@ -89,19 +89,7 @@ def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[Service
 
 def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
     """Return the conflicts between the services on demand of a host."""
-    messages = []
-    # Only the first rank of a cluster's service listens at its ports.
-    listening = [service for service in services if not service.rank]
-    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in listening}
-    for service in listening:
-        port = int(service.on_demand["engine_port"]) if service.on_demand else 0
-        if port in ports:
-            messages.append(
-                f"{where}: {service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
-                "on_demand.engine_port to a free one."
-            )
-        if port:
-            ports[port] = f"that of the engine of {service.name}"
+    messages = [f"{where}: {conflict}" for conflict in _port_conflicts(services)]
     for name, members in sets_of(services).items():
         permanent = [service.name for service in services if service.exclusive == name and not service.on_demand]
         if permanent:
@@ -118,6 +106,22 @@ def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
                 f"{where}: the set {name} has {len(members)} services, {MOST_OF_A_SET} are the most that are planned. Make two sets."
             )
     return messages
+
+
+def _port_conflicts(services: Sequence[Member]) -> Iterator[str]:
+    """Yield the conflicts between the ports of services and those of engines on demand."""
+    # Only the first rank of a cluster's service listens at its ports.
+    listening = [service for service in services if not service.rank]
+    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in listening}
+    for service in listening:
+        port = int(service.on_demand["engine_port"]) if service.on_demand else 0
+        if port in ports:
+            yield (
+                f"{service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
+                "on_demand.engine_port to a free one."
+            )
+        if port:
+            ports[port] = f"that of the engine of {service.name}"
 
 
 def find_conflicts_of_ranks(host: str, services: Sequence[Member]) -> list[str]:
@@ -165,41 +169,65 @@ def combinations_that_fit(
 
     :returns: the largest combinations of each set, in order, and the combinations that another set prevents
     """
-    settings = {name: [member.on_demand or {} for member in members] for name, members in sets.items()}
-    priorities = {name: max((int(row.get("priority") or 0) for row in settings[name]), default=0) for name in sets}
-    order = sorted(sets, key=lambda name: (-priorities[name], name))
-    most = {
-        name: min([len(rows), *(int(row["keep"]) for row in rows[:1] if row.get("keep"))])
-        for name, rows in settings.items()
-    }
-    names_of = {name: sorted(member.name for member in members) for name, members in sets.items()}
-    every = {name: [frozenset((member,)) for member in members] for name, members in names_of.items()}
-    singles = {name: [single for single in every[name] if fits({**every, name: [single]})] for name in order}
-    # Combinations that fit with single services of the other sets; that fit with all granted ones of them; the largest of those.
-    possible = {name: set(combinations) for name, combinations in singles.items()}
-    accepted = {name: set(combinations) for name, combinations in singles.items()}
-    granted = dict(singles)
-    cuts: list[Cut] = []
+    choice = _Choice(sets, fits)
+    most = {name: _most_at_once(members) for name, members in sets.items()}
     for size in range(2, max(most.values(), default=0) + 1):
-        for name in order:
-            other_sets = [other for other in order if other != name]
-            for services in subsets(names_of[name], size) if size <= most[name] else ():
-                combination = frozenset(services)
-                parts = {combination - {service} for service in services}
-                if not parts <= possible[name] or not fits({**singles, name: [combination]}):
-                    continue
-                possible[name].add(combination)
-                if not parts <= accepted[name]:
-                    continue
-                if not other_sets or fits({**granted, name: [combination]}):
-                    accepted[name].add(combination)
-                    smaller = [earlier for earlier in granted[name] if not earlier < combination]
-                    granted[name] = [*smaller, combination]
-                    continue
-                tries = {other: {**singles, other: granted[other], name: [combination]} for other in other_sets}
-                preventing = [other for other in other_sets if not fits(tries[other])]
-                cuts.append(Cut(name, services, tuple(preventing or other_sets)))
-    return {name: sorted(map(sorted, granted[name])) for name in sets}, cuts
+        for name in choice.order:
+            names = sorted(member.name for member in sets[name])
+            for services in subsets(names, size) if size <= most[name] else ():
+                choice.grant(name, services)
+    return {name: sorted(map(sorted, choice.granted[name])) for name in sets}, choice.cuts
+
+
+class _Choice:
+    """The combinations of each set that have been granted so far, and the cuts.
+
+    singles: one service each. possible: fit with single services of the other sets. granted: the largest that fit with all granted
+    combinations of the other sets; accepted: those and their parts. order: of the sets, by priority and name.
+    """
+
+    def __init__(self, sets: Mapping[str, Sequence[Member]], fits: Fits) -> None:
+        self.fits = fits
+        self.order = sorted(sets, key=lambda name: (-max(map(_priority, sets[name]), default=0), name))
+        names_of = {name: sorted(member.name for member in members) for name, members in sets.items()}
+        every = {name: [frozenset((member,)) for member in members] for name, members in names_of.items()}
+        self.singles = {
+            name: [single for single in every[name] if fits({**every, name: [single]})] for name in self.order
+        }
+        self.possible = {name: set(singles) for name, singles in self.singles.items()}
+        self.accepted = {name: set(singles) for name, singles in self.singles.items()}
+        self.granted = dict(self.singles)
+        self.cuts: list[Cut] = []
+
+    def grant(self, name: str, services: tuple[str, ...]) -> None:
+        """Grant a combination of a set if it fits; record a cut if only other sets prevent it."""
+        combination = frozenset(services)
+        parts = {combination - {service} for service in services}
+        if not parts <= self.possible[name] or not self.fits({**self.singles, name: [combination]}):
+            return
+        self.possible[name].add(combination)
+        if not parts <= self.accepted[name]:
+            return
+        other_sets = [other for other in self.order if other != name]
+        if not other_sets or self.fits({**self.granted, name: [combination]}):
+            self.accepted[name].add(combination)
+            smaller = [earlier for earlier in self.granted[name] if not earlier < combination]
+            self.granted[name] = [*smaller, combination]
+            return
+        tries = {other: {**self.singles, other: self.granted[other], name: [combination]} for other in other_sets}
+        preventing = [other for other in other_sets if not self.fits(tries[other])]
+        self.cuts.append(Cut(name, services, tuple(preventing or other_sets)))
+
+
+def _most_at_once(members: Sequence[Member]) -> int:
+    """Return how many services of a set may run at once."""
+    keep = (members[0].on_demand or {}).get("keep") if members else None
+    return min(len(members), int(keep)) if keep else len(members)
+
+
+def _priority(service: Member) -> int:
+    """Return the priority of a service on demand, 0 without one."""
+    return int((service.on_demand or {}).get("priority") or 0)
 
 
 def cut_findings(host: str, fitting: Mapping[str, Sequence[Sequence[str]]], cuts: Sequence[Cut]) -> list[Finding]:

@@ -321,6 +321,11 @@ def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
                 first.services += group.services
                 first.figures = True
         groups += causes.values()
+    return _sorted_findings(groups)
+
+
+def _sorted_findings(groups: Sequence[SameFinding]) -> list[SameFinding]:
+    """Sort by severity; within one, findings of one rule are neighbours, and within a rule those with one fix."""
     firsts = [group.first for group in groups]
     keys = [(SEVERITIES.index(first["severity"]), first["rule"], first.get("fix") or "") for first in firsts]
     rules = [key[:2] for key in keys]
@@ -391,19 +396,26 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
             paragraphs[-1] = f"{before or after}\n        {says}" + (f"\n        Fix: {fix}" if before else "")
             continue
         lines = [
-            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]"
+            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]",
+            *_finding_details(group, notes),
         ]
-        if group.figures:
-            lines.append(f"The figures are for {group.example}; the other hosts differ.")
-        if finding.get("vllm_error"):
-            when = when_text(finding)
-            lines.append(f"vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
-        if finding.get("details") and notes:
-            lines.append(str(finding["details"]))
         last = alike if len(lines) == 1 else ()
         lines += [f"Fix: {fix}"] if fix else []
         paragraphs.append("\n        ".join(lines))
     return "\n".join(paragraphs)
+
+
+def _finding_details(group: SameFinding, notes: bool) -> list[str]:
+    """Return the lines of a finding between its message and its fix."""
+    finding, lines = group.first, []
+    if group.figures:
+        lines.append(f"The figures are for {group.example}; the other hosts differ.")
+    if finding.get("vllm_error"):
+        when = when_text(finding)
+        lines.append(f"vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
+    if finding.get("details") and notes:
+        lines.append(str(finding["details"]))
+    return lines
 
 
 def shown_severity(finding: Mapping[str, Any]) -> str:
@@ -514,16 +526,23 @@ def label_notes(
         )
     if any(service.get("on_demand") for service in names):
         notes.append("[on demand] its first request starts it; the map shows the largest of a set")
-    planned = [service["on_demand"] for service in names if service.get("on_demand")]
-    all_sets = {**(sets or {}), **{entry["set"]: entry["combinations"] for entry in planned}}
-    notes += [
-        f"set {name}: at most these run together: {' or '.join(map(' + '.join, combinations))}"
-        for name, combinations in sorted(all_sets.items(), key=lambda item: str(item[0]))
-        if name and combinations
-    ]
+    notes += _combinations(names, sets or {})
     if any(service.get("state") == "stopped" for service in names):
         notes.append("[stopped] deployed, but stopped; its memory stays reserved")
     return [*notes, *speed_text.notes(names)]
+
+
+def _combinations(
+    services: Iterable[Mapping[str, Any]], further_sets: Mapping[str, Sequence[Sequence[str]]]
+) -> list[str]:
+    """Return the combinations of each on-demand set. further_sets: combinations of sets without a listed service."""
+    planned = [service["on_demand"] for service in services if service.get("on_demand")]
+    sets = {**further_sets, **{entry["set"]: entry["combinations"] for entry in planned}}
+    return [
+        f"set {name}: at most these run together: {' or '.join(map(' + '.join, combinations))}"
+        for name, combinations in sorted(sets.items(), key=lambda item: str(item[0]))
+        if name and combinations
+    ]
 
 
 _SOURCES = {"image": "by the vLLM of the image", "given": "as the recipe or the inventory gives them"}
@@ -573,23 +592,25 @@ def plan_text(
 ) -> str:
     """Return the whole plan: the hosts' memory, then the findings, then how it stands. notes: print those of severity C(info), or count them."""
     groups = host_groups(plan)
-    services = [service for group in groups for service in group.body["services"]]
     blocks = [legend(color)] if groups else []
-    if len(groups) > MOST_TABLES:
-        blocks.append(_fleet_lines(groups, width, color))
-    else:
-        blocks += [_host_block(group, width, color) for group in groups]
-        if any("*" in cell for service in services for cell in service_cells(service)):
-            blocks.append(paint("* calculated; not set in the inventory", "dim", color))
-        sets = {name: combinations for group in groups for name, combinations in (group.body.get("sets") or {}).items()}
-        labels = label_notes(services, sets)
-        blocks += [paint("\n".join(labels), "dim", color)] if labels else []
-    advice = speed_text.advice(services) if notes else []
+    blocks += [_fleet_lines(groups, width, color)] if len(groups) > MOST_TABLES else _host_blocks(groups, width, color)
+    advice = speed_text.advice(service for group in groups for service in group.body["services"]) if notes else []
     blocks += ["\n".join([f"{speed_text.ADVICE}:", *(f"- {line}" for line in advice)])] if advice else []
     blocks.append(findings_text(findings, color, notes))
     blocks += [] if notes else [notes_text(findings)]
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
     return "\n\n".join(block for block in blocks if block)
+
+
+def _host_blocks(groups: Sequence[HostGroup], width: int, color: bool) -> list[str]:
+    """Return a block for each of a few hosts, then the meaning of signs and labels in them."""
+    blocks = [_host_block(group, width, color) for group in groups]
+    services = [service for group in groups for service in group.body["services"]]
+    if any("*" in cell for service in services for cell in service_cells(service)):
+        blocks.append(paint("* calculated; not set in the inventory", "dim", color))
+    sets = {name: combinations for group in groups for name, combinations in (group.body.get("sets") or {}).items()}
+    labels = label_notes(services, sets)
+    return [*blocks, paint("\n".join(labels), "dim", color)] if labels else blocks
 
 
 def _host_block(group: HostGroup, width: int, color: bool) -> str:

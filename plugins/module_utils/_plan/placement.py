@@ -89,9 +89,10 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         over = over_gib(bodies[host])
         if not over:
             continue
-        spanning = {service["name"] for service in bodies[host]["services"] if service.get("cluster")}
         planned = services({"hosts": {host: bodies[host]}}, stopped=True)
-        alone = [service for service in planned if service.frees >= over and service.name not in spanning]
+        alone = [
+            service for service in planned if service.frees >= over and not _spans_hosts(bodies[host], service.name)
+        ]
         move = min(alone, key=lambda service: service.gib, default=None)
         roomy = [other for other in room if move and room[other] >= move.gib]
         to = max(roomy, key=lambda other: room[other], default=None)
@@ -99,6 +100,10 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if move and to:
             room[to] -= move.gib
     return rows
+
+
+def _spans_hosts(body: Mapping[str, Any], name: str) -> bool:
+    return any(service["name"] == name and service.get("cluster") for service in body["services"])
 
 
 def check(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,14 +8,14 @@ The same input gives the same plan on any machine; nothing here reads a file, a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .._addons import addons
 from .._cluster import clustering, firewall, sockets
 from .._cluster.clustering import Cluster
-from .._common.findings import SEVERITIES
+from .._common.findings import SEVERITIES, Finding
 from .._common.plain_data import InputError
 from .._common.reader import to_dict
 from . import image_questions, inventory, preflight, service_findings
@@ -66,25 +66,15 @@ def make_plan(
     sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), image_answer, learned, measurements)
     sparks, addon_hosts, clusters, spanned = _read(hosts, other_hosts or {}, groups or {}, sources)
     sparks = _with_callers(sparks, addon_hosts)
-    planned, messages = {}, []
-    for name, host in sparks.items():
-        try:
-            planned[name] = plan_host(host, sources)
-        except InputError as error:
-            messages += [f"host {name}: {message}" for message in error.messages]
-    if messages:
-        raise InventoryError(messages)
+    planned = _plan_hosts(sparks, sources)
     image_questions.assign(sparks, planned, reached)
     for name, cluster in clusters.items():
         join_ranks(cluster, spanned[name], sparks, planned)
     for finding in clustering.check_addresses({name: cluster["fabric"] for name, cluster in spanned.items()}):
         planned[clusters[finding.service].head].findings.append({**finding.to_dict(), "service": ""})
     for cluster in clusters.values():
-        head = sparks[cluster.head]
         alike = preflight.check_alike({name: sparks[name].measured for name in cluster.hosts})
-        planned[cluster.head].findings.extend(
-            finding.to_dict() for finding in alike if finding.rule not in head.ignored
-        )
+        planned[cluster.head].findings += _not_ignored(alike, sparks[cluster.head])
     _share_bus(planned)
     add_ons = plan_add_ons(sparks, addon_hosts, planned, spanned, sources)
     plan_firewalls(sparks, addon_hosts, planned, spanned, add_ons, resolve)
@@ -131,22 +121,40 @@ def _with_callers(sparks: Mapping[str, Host], other_hosts: Mapping[str, Host]) -
     return with_callers
 
 
-def _share_bus(planned: Mapping[str, PlannedHost]) -> None:
-    """Set how many services may answer at the same time on the busiest Spark of each service.
+def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, PlannedHost]:
+    """Plan each Spark by itself. Raises C(InventoryError)."""
+    planned, messages = {}, []
+    for name, host in sparks.items():
+        try:
+            planned[name] = plan_host(host, sources)
+        except InputError as error:
+            messages += [f"host {name}: {message}" for message in error.messages]
+    if messages:
+        raise InventoryError(messages)
+    return planned
 
-    Of a set the largest number that may run together counts; stopped services do not count.
-    """
-    busy = {}
-    for name, host in planned.items():
-        running = [service for service in host.services if service.state != "stopped"]
-        sets = {service.exclusive for service in running if service.exclusive}
-        together = {entry: max(map(len, (host.sets or {}).get(entry) or [()]), default=1) or 1 for entry in sets}
-        busy[name] = sum(not service.exclusive for service in running) + sum(together.values())
+
+def _not_ignored(findings: Iterable[Finding], host: Host) -> list[dict[str, Any]]:
+    """Return the findings whose rules a host does not ignore, as plain data."""
+    return [finding.to_dict() for finding in findings if finding.rule not in host.ignored]
+
+
+def _share_bus(planned: Mapping[str, PlannedHost]) -> None:
+    """Set how many services may answer at the same time on the busiest Spark of each service."""
+    busy = {name: _count_busy(host) for name, host in planned.items()}
     for name, host in planned.items():
         for position, service in enumerate(host.services):
             hosts = service.cluster.hosts if service.cluster else [name]
             shared_by = max([1, *(busy[other] for other in hosts if other in busy)])
             host.services[position] = replace(service, speed=replace(service.speed, shared_by=shared_by))
+
+
+def _count_busy(host: PlannedHost) -> int:
+    """Return how many services of a Spark may answer at the same time: of a set as many as may run together, none that is stopped."""
+    running = [service for service in host.services if service.state != "stopped"]
+    sets = {service.exclusive for service in running if service.exclusive}
+    together = [max(map(len, (host.sets or {}).get(entry) or [()]), default=1) or 1 for entry in sets]
+    return sum(not service.exclusive for service in running) + sum(together)
 
 
 def plan_firewalls(
@@ -169,31 +177,43 @@ def plan_firewalls(
     for name, host in sparks.items():
         body, listening = planned[name], add_ons[name]["sockets"]
         ports = [service.port for service in body.services if service.cluster]
-        peers = None  # addresses of the other hosts of its cluster
-        if body.cluster:
-            network = clusters[body.cluster["name"]]["fabric"] or {}
-            peers = (network.get("hosts") or {}).get(name, {}).get("firewall") or {}
+        peers = _peers(name, body, clusters)
         wall, findings = firewall.plan(name, host.settings, listening, names, resolve, ports, peers, not_asked)
         # A firewall of an earlier run is removed.
         has_firewall = body.cluster or (host.measured or {}).get("firewall")
         body.firewall = wall or (firewall.ABSENT if has_firewall else None)
-        rays = [service.name for service in body.services if service.cluster and service.cluster.executor == "ray"]
-        if wall:
-            present = (host.measured or {}).get("listening") or []
-            findings += firewall.blocked_listeners(present, wall["allowed"], wall["closed"], wall["ranges"])
-            findings += preflight.check_nft(host.measured or {})
-        elif rays and not host.settings["spark_firewall"]:
-            findings.append(firewall.ray_open(name, rays))
-        findings += addons.exposure(name, listening, wall)
-        ignored_by = {service.name: service.ignore for service in host.services}
-        for service in body.services:
-            reach = service_findings.reached(service, host.settings, bool(wall))
-            findings += [finding for finding in reach if finding.rule not in ignored_by[service.name]]
-        ignored = host.settings["spark_ignore_rules"]
-        body.findings += [finding.to_dict() for finding in findings if finding.rule not in ignored]
+        findings += _firewall_findings(host, body, listening, wall)
+        body.findings += _not_ignored(findings, host)
     for name, host in other_hosts.items():
-        findings = addons.exposure(name, add_ons[name]["sockets"], None)
-        add_ons[name]["findings"].extend(finding.to_dict() for finding in findings if finding.rule not in host.ignored)
+        add_ons[name]["findings"] += _not_ignored(addons.exposure(name, add_ons[name]["sockets"], None), host)
+
+
+def _peers(host: str, body: PlannedHost, clusters: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the addresses of the other hosts of a Spark's cluster, None without a cluster."""
+    if not body.cluster:
+        return None
+    network = clusters[body.cluster["name"]]["fabric"] or {}
+    return (network.get("hosts") or {}).get(host, {}).get("firewall") or {}
+
+
+def _firewall_findings(
+    host: Host, body: PlannedHost, listening: Sequence[sockets.Socket], wall: Mapping[str, Any] | None
+) -> list[Finding]:
+    """Return findings about ports of a Spark that its firewall closes, or that stay open. wall: the planned firewall."""
+    findings: list[Finding] = []
+    rays = [service.name for service in body.services if service.cluster and service.cluster.executor == "ray"]
+    if wall:
+        present = (host.measured or {}).get("listening") or []
+        findings += firewall.blocked_listeners(present, wall["allowed"], wall["closed"], wall["ranges"])
+        findings += preflight.check_nft(host.measured or {})
+    elif rays and not host.settings["spark_firewall"]:
+        findings.append(firewall.ray_open(host.name, rays))
+    findings += addons.exposure(host.name, listening, wall)
+    ignored_by = {service.name: service.ignore for service in host.services}
+    for service in body.services:
+        reach = service_findings.reached(service, host.settings, bool(wall))
+        findings += [finding for finding in reach if finding.rule not in ignored_by[service.name]]
+    return findings
 
 
 def _names(host: Host) -> list[str]:

@@ -214,6 +214,12 @@ def _services(group: picture.HostGroup) -> str:
     return "".join(lines)
 
 
+def _model(service: Mapping[str, Any]) -> str:
+    # A folder of the controller is told by its name: the page may be given to others.
+    folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
+    return str(service["model"]["repo"] or folder or service["recipe"] or "")
+
+
 def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
     """The row of a service. group: of its hosts. hue: the class of its colour."""
     ranks = group.ranks(service["name"])
@@ -222,9 +228,6 @@ def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
     utilization, concurrency = args.get("gpu-memory-utilization"), memory.get("max_concurrency")
     context = args.get("max-model-len") or memory.get("max_model_len")
     spread = f"{gib(total['low'], True)} to {gib(total['high'], True)} GiB" if {"low", "high"} <= set(total) else ""
-    # A folder of the controller is told by its name: the page may be given to others.
-    folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
-    model = str(service["model"]["repo"] or folder or service["recipe"] or "")
     image, mark, digest = service["image"]["ref"].partition("@")
     digest = mark + digest[:19]  # sha256 and twelve digits
     # Only the first rank of a cluster answers requests.
@@ -239,7 +242,9 @@ def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
 
     cells = [
         page_parts.text_cell("service", name),
-        page_parts.text_cell("model", escape(model), f"vLLM {service['vllm_version'] or '?'} in {image}{digest}", "m"),
+        page_parts.text_cell(
+            "model", escape(_model(service)), f"vLLM {service['vllm_version'] or '?'} in {image}{digest}", "m"
+        ),
         page_parts.text_cell("address", escape(address.rpartition("//")[2])),
         page_parts.cell(
             "utilisation", f"{utilization:.2f}" if utilization else "-", "gpu-memory-utilization" in solved

@@ -29,6 +29,7 @@ from .planned import (
     Container,
     Limits,
     PlannedImage,
+    PlannedModel,
     PlannedService,
     Probe,
     RankSettings,
@@ -74,7 +75,6 @@ def plan_service(
     url = None if service.rank else f"http://{_probe_address(engine_host)}:{port}"
     keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
     probe = Probe(name, url, service.served_model_name, next(keys, None))
-    timeout, requested = service.start_timeout, memory.get("requested_bytes")
     options = {**args, "host": engine_host, "port": port, "served-model-name": service.served_model_name}
     if model.revision and model.repo:
         options.setdefault("revision", model.revision)
@@ -106,31 +106,44 @@ def plan_service(
         speed=speeds.of_service(service, args, launch, memory),
         command=render_command(launch.entrypoint, model.argument, options, bool(service.secrets), service.pip),
         probe=probe,
-        settings=UnitSettings(
-            name=name,
-            url=url,
-            model=probe.model,
-            api_key_file=probe.api_key_file,
-            unit=f"spark-{name}.service",
-            container=f"spark-{name}",
-            # The probes end before the timeout of systemd, so that the journal has the reason.
-            start_deadline_seconds=timeout - 30,
-            memory_gib=round(requested / GIB, 2) if requested else 0.0,
-            memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
-            sysroot=settings["spark_sysroot"],
-            # Requests choose the running service of a set on demand.
-            exclusive=None if service.on_demand else service.exclusive or None,
-            on_demand=True if service.on_demand else None,
-            load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
-            # Compile caches of another image are removed before the start.
-            image=image.run,
-            cache_dir=cache_dir,
-            kv_files=kv_tiers.files_of(settings, service, model),
-        ),
+        settings=_unit_settings(settings, service, probe, image, model, memory.get("requested_bytes")),
         on_demand=on_demand.planned(service, engine_host),
         kv_tiers=kv_tiers.planned(kv_tiers.folder_of(settings, service), service, args, launch, memory),
     )
     return _with_containers(host, service, planned)
+
+
+def _unit_settings(
+    settings: Mapping[str, Any],
+    service: ServiceSpec,
+    probe: Probe,
+    image: PlannedImage,
+    model: PlannedModel,
+    requested_bytes: float | None,
+) -> UnitSettings:
+    """Return the settings of the supervisor of a service. requested_bytes: the memory that its engine requests, None if unknown."""
+    name, timeout = service.name, service.start_timeout
+    return UnitSettings(
+        name=name,
+        url=probe.url,
+        model=probe.model,
+        api_key_file=probe.api_key_file,
+        unit=f"spark-{name}.service",
+        container=f"spark-{name}",
+        # The probes end before the timeout of systemd, so that the journal has the reason.
+        start_deadline_seconds=timeout - 30,
+        memory_gib=round(requested_bytes / GIB, 2) if requested_bytes else 0.0,
+        memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
+        sysroot=settings["spark_sysroot"],
+        # Requests choose the running service of a set on demand.
+        exclusive=None if service.on_demand else service.exclusive or None,
+        on_demand=True if service.on_demand else None,
+        load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
+        # Compile caches of another image are removed before the start.
+        image=image.run,
+        cache_dir=f"{settings['spark_cache_dir']}/{name}",
+        kv_files=kv_tiers.files_of(settings, service, model),
+    )
 
 
 def _images(service: ServiceSpec, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:

@@ -261,28 +261,39 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedS
     listening: dict[int, dict[str, Any]] = {int(entry["port"]): entry for entry in facts.get("listening") or []}
     leaving = {f"spark-{name}" for name in ours - {service.name for service in services}}
     for service in services:
-        name, is_ours = service.name, service.name in ours
-        if service.unit in units and not is_ours:
-            message = f"a unit {service.unit} exists that this collection did not create."
-            fix = f"Remove or rename it (systemctl disable --now {service.unit}), or rename the service."
-            yield _measured("host.unit_foreign", "error", message, fix, name)
-        container = containers.get(service.container)
-        if container and not container.get("managed"):
-            message = f"a container {service.container} exists that this collection did not create."
-            fix = f"Remove or rename it (docker rm -f {service.container}), or rename the service."
-            yield _measured("host.container_foreign", "error", message, fix, name)
-        running = is_ours and units.get(service.unit, {}).get("active_state") in RUNNING_STATES
-        # Only the first rank of a cluster answers requests, and a stopped service answers none.
-        is_silent = service.rank or service.state == "stopped"
-        # The socket holds the port of a service that is started on demand, or was until now.
-        has_socket = is_ours and on_demand.UNIT in units
-        holder = None if running or is_silent or has_socket else listening.get(service.port)
+        is_ours = service.name in ours
+        yield from _check_names(service, is_ours, units, containers)
+        holder = listening.get(service.port) if _needs_port(service, is_ours, units) else None
         # Services that this run removes are removed before anything starts.
         if holder and str(holder.get("container")) not in leaving:
             who = holder.get("process") or "another program"
             message = f"port {service.port} is taken by {who} ({holder.get('address')})."
             fix = "Stop that program or give the service another port."
-            yield _measured("host.port_taken", "error", message, fix, name)
+            yield _measured("host.port_taken", "error", message, fix, service.name)
+
+
+def _check_names(
+    service: PlannedService, is_ours: bool, units: Mapping[str, Any], containers: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
+    if service.unit in units and not is_ours:
+        message = f"a unit {service.unit} exists that this collection did not create."
+        fix = f"Remove or rename it (systemctl disable --now {service.unit}), or rename the service."
+        yield _measured("host.unit_foreign", "error", message, fix, service.name)
+    container = containers.get(service.container)
+    if container and not container.get("managed"):
+        message = f"a container {service.container} exists that this collection did not create."
+        fix = f"Remove or rename it (docker rm -f {service.container}), or rename the service."
+        yield _measured("host.container_foreign", "error", message, fix, service.name)
+
+
+def _needs_port(service: PlannedService, is_ours: bool, units: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether a service needs its port free."""
+    running = is_ours and units.get(service.unit, {}).get("active_state") in RUNNING_STATES
+    # Only the first rank of a cluster answers requests, and a stopped service answers none.
+    is_silent = service.rank or service.state == "stopped"
+    # The socket holds the port of a service that is started on demand, or was until now.
+    has_socket = is_ours and on_demand.UNIT in units
+    return not (running or is_silent or has_socket)
 
 
 def _check_disk(facts: Mapping[str, Any], wants: Mapping[str, Any]) -> Iterator[Finding]:

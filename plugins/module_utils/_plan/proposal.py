@@ -50,14 +50,8 @@ def propose(
     placed, reasons = _place([wish for wish in wishes if wish.name not in present], fleet, catalogue)
     layout, names = placed.layout, _names(placed, hosts, fleet)
     planned_groups, *versions = _with_pieces(layout, groups, fleet, names, hosts, written or hosts)
-    plan = make(versions[0], planned_groups)
-    is_moving = ("lock.moving", "error") in ((row["rule"], row["severity"]) for row in plan_findings(plan))
-    if is_moving:
-        for version in versions:
-            for host in version.values():
-                host["vars"]["spark_allow_moving"] = True
-        plan = make(versions[0], planned_groups)
-    rows, renamed = [], {wish for wish, name in names.items() if wish != name}
+    plan, is_moving = _plan(make, versions, planned_groups)
+    rows = []
     for wish in wishes:
         row: dict[str, Any] = {"name": wish.name, "importance": wish.importance, "asked": wish.tokens_per_second}
         if wish.name in present:
@@ -79,10 +73,28 @@ def propose(
         "complete": placed.complete,
         "errors": [error for error in errors(plan) if error not in errors(fleet.base)],
         "notes": [
-            *(_second(wish, names[wish.name], fleet, catalogue) for wish in wishes if wish.name in renamed),
+            *(
+                _second(wish, names[wish.name], fleet, catalogue)
+                for wish in wishes
+                if names.get(wish.name, wish.name) != wish.name
+            ),
             *_notes(layout, fleet, is_moving),
         ],
     }
+
+
+def _plan(
+    make: Maker, versions: Sequence[Hosts], groups: Mapping[str, Sequence[str]]
+) -> tuple[Mapping[str, Any], bool]:
+    """Return the plan of the first version, and whether it needs C(spark_allow_moving), which all versions get then."""
+    plan = make(versions[0], groups)
+    is_moving = ("lock.moving", "error") in ((row["rule"], row["severity"]) for row in plan_findings(plan))
+    if not is_moving:
+        return plan, False
+    for version in versions:
+        for host in version.values():
+            host["vars"]["spark_allow_moving"] = True
+    return make(versions[0], groups), True
 
 
 def errors(plan: Mapping[str, Any]) -> list[str]:
@@ -258,21 +270,31 @@ def text(proposal: Mapping[str, Any], written: str) -> str:
     """Return the report for a terminal. written: path of the inventory, empty if it was not written."""
     rows = proposal["wishes"]
     served = [row for row in rows if row["state"] != "unserved"]
-    weights = [sum(row["importance"] for row in group) for group in (served, rows)]
     slower = [row["name"] for row in served if (row["tokens_per_second_together"] or row["asked"]) < row["asked"]]
-    alone = f" ({names_text(slower)} while other services of the Spark are idle)" if slower else ""
-    lines = [f"Wishes: {len(served)} of {len(rows)} are served{alone}, {weights[0]} of {weights[1]} by weight.", ""]
+    lines = [_served_text(rows, served, slower), ""]
     lines += [tables.table(HEADER, list(map(_cells, served))), ""] if served else []
     lines += [f"- {row['name']} is not served: {row['reason']}." for row in rows if row not in served]
     lines += [note for row in served if (note := _beside_others(row, row["name"] in slower))]
     lines += [f"- {note}" for note in proposal["notes"]]
     lines += [f"- error in the plan of the proposal: {error}" for error in proposal["errors"]]
-    by_free: dict[str, list[str]] = {}
-    for host, gib in proposal["free_gib"].items():
-        by_free.setdefault(f"{gib:.1f}", []).append(host)
-    lines.append("Free memory: " + "; ".join(f"{names_text(hosts)} {gib} GiB" for gib, hosts in by_free.items()) + ".")
+    lines.append(_free_text(proposal["free_gib"]))
     complete = "All placements were compared." if proposal["complete"] else "Not all placements were compared."
     return "\n".join([*lines, complete, *([f"Written to {written}, an inventory to copy."] if written else [])])
+
+
+def _served_text(rows: Sequence[Mapping[str, Any]], served: Sequence[Mapping[str, Any]], slower: Sequence[str]) -> str:
+    """Return how many wishes are served. slower: names of those that get less than they ask for while all services are busy."""
+    weights = [sum(row["importance"] for row in group) for group in (served, rows)]
+    alone = f" ({names_text(slower)} while other services of the Spark are idle)" if slower else ""
+    return f"Wishes: {len(served)} of {len(rows)} are served{alone}, {weights[0]} of {weights[1]} by weight."
+
+
+def _free_text(free_gib: Mapping[str, float]) -> str:
+    """Return the free memory of hosts, those with the same together."""
+    hosts_by_size: dict[str, list[str]] = {}
+    for host, gib in free_gib.items():
+        hosts_by_size.setdefault(f"{gib:.1f}", []).append(host)
+    return f"Free memory: {'; '.join(f'{names_text(hosts)} {size} GiB' for size, hosts in hosts_by_size.items())}."
 
 
 def _beside_others(row: Mapping[str, Any], is_slower: bool) -> str:

@@ -137,15 +137,7 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
     example = next((entry for entry in listed if entry.chat), None)
     if example:
         lines += ["", f"Try {example.models[0]}:", f"  {request(example, home, vaults)}"]
-    tunnels: dict[tuple[str, ...], list[Endpoint]] = {}
-    for entry in listed[:MOST]:
-        if entry.tunnel:
-            tunnels.setdefault(tuple(entry.login), []).append(entry)
-    lines += [
-        f"{', '.join(entry.models[0] for entry in hidden)}: the URL from here works while this runs: "
-        f"ssh -N {' '.join(word for entry in hidden for word in entry.tunnel)} {shlex.join(login)}"
-        for login, hidden in tunnels.items()
-    ]
+    lines += _tunnels(listed[:MOST])
     local = [entry.models[0] for entry in listed[:MOST] if entry.lan == "-" and not entry.fronted]
     if local:
         lines.append(
@@ -153,6 +145,19 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
             "or add a gateway (docs/gateway.md)."
         )
     return "\n".join(lines)
+
+
+def _tunnels(listed: Sequence[Endpoint]) -> list[str]:
+    """Return for each host the command that forwards its endpoints on loopback to the controller."""
+    tunnels: dict[tuple[str, ...], list[Endpoint]] = {}
+    for entry in listed:
+        if entry.tunnel:
+            tunnels.setdefault(tuple(entry.login), []).append(entry)
+    return [
+        f"{', '.join(entry.models[0] for entry in hidden)}: the URL from here works while this runs: "
+        f"ssh -N {' '.join(word for entry in hidden for word in entry.tunnel)} {shlex.join(login)}"
+        for login, hidden in tunnels.items()
+    ]
 
 
 def request(entry: Endpoint, home: str, vaults: Sequence[str] = ()) -> str:

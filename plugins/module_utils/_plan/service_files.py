@@ -49,17 +49,10 @@ def place(settings: Mapping[str, Any], service: ServiceSpec, digest: Callable[[s
             continue
         sha256 = digest(source)
         files.append(replace(entry, sha256=sha256, host=_own_path(service, sha256 or "missing", source)))
-    span = service.cluster
-    if span and span.executor == "ray" and not service.rank and span.per_host:
-        # It keeps vLLM under Ray from copying variables of the head to the other ranks.
-        file = ray_cluster.carry_over(span.per_host)
-        files.append(_made(service, file["path"], file["content"]))
+    files += _carry_over(service)
     if hashed := [package for package in service.pip if service_keys.HASHED.fullmatch(package)]:
         files.append(_made(service, REQUIREMENTS, "\n".join(hashed) + "\n"))  # pip reads checksums from files only
-    options, _words = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
-    # The engine uses io_uring, which the default of Docker denies, unless options choose a profile.
-    if seccomp.needed_for(service.args, service.env) and not seccomp.chosen(options):
-        files.append(replace(_made(service, PROFILE, seccomp.profile()), path=""))
+    files += _profile(settings, service)
     args = _filled(service.args, in_container)
     linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
     folders = {extra.repo: f"{CONTAINER_HF_HOME}/{extra.link}" for extra in model.extra if extra.link}
@@ -82,6 +75,23 @@ def _made(service: ServiceSpec, path: str, content: str) -> File:
     """Return a file whose content is in the plan."""
     sha256 = hashlib.sha256(content.encode()).hexdigest()
     return File(None, path, sha256, _own_path(service, sha256, path), content)
+
+
+def _carry_over(service: ServiceSpec) -> list[File]:
+    """Return the file that keeps vLLM under Ray from copying variables of the head to the other ranks."""
+    span = service.cluster
+    if not span or span.executor != "ray" or service.rank or not span.per_host:
+        return []
+    file = ray_cluster.carry_over(span.per_host)
+    return [_made(service, file["path"], file["content"])]
+
+
+def _profile(settings: Mapping[str, Any], service: ServiceSpec) -> list[File]:
+    """Return the seccomp profile of an engine that uses io_uring, which the default of Docker denies, unless options choose a profile."""
+    options, _words = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
+    if not seccomp.needed_for(service.args, service.env) or seccomp.chosen(options):
+        return []
+    return [replace(_made(service, PROFILE, seccomp.profile()), path="")]
 
 
 def profile_option(files: Sequence[File]) -> list[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,21 +43,8 @@ def plan_cluster(
 ) -> tuple[dict[str, Any], dict[str, Host]]:
     """Add the ranks of a cluster to its hosts."""
     hosts = {name: sparks[name] for name in cluster.hosts}
-    head = hosts[cluster.head]
-    problems = [
-        f"cluster {cluster.name}: {name} differs on host {host} and the head {cluster.head}; all ranks of an engine need the same value. Set it on "
-        "the group."
-        for name in ALIKE
-        for host in cluster.hosts[1:]
-        if hosts[host].settings[name] != head.settings[name]
-    ]
-    planned_fabric = next((host.fabric for host in hosts.values() if host.fabric), None)
-    network = clustering.plan_fabric(
-        cluster,
-        {name: host.measured for name, host in hosts.items()},
-        {name: host.settings["spark_fabric_addresses"] for name, host in hosts.items()},
-        planned_fabric,
-    )
+    problems = _differing_settings(cluster, hosts)
+    network = _plan_network(cluster, hosts)
     services, refused = _read_services(cluster, hosts, sources)
     problems += refused
     findings = _network_findings(network)
@@ -98,6 +85,26 @@ def plan_cluster(
         "findings": findings,
     }
     return cluster_plan, hosts
+
+
+def _differing_settings(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
+    head = hosts[cluster.head]
+    return [
+        f"cluster {cluster.name}: {name} differs on host {host} and the head {cluster.head}; all ranks of an engine need the same value. Set it on "
+        "the group."
+        for name in ALIKE
+        for host in cluster.hosts[1:]
+        if hosts[host].settings[name] != head.settings[name]
+    ]
+
+
+def _plan_network(cluster: Cluster, hosts: Mapping[str, Host]) -> dict[str, Any] | None:
+    return clustering.plan_fabric(
+        cluster,
+        {name: host.measured for name, host in hosts.items()},
+        {name: host.settings["spark_fabric_addresses"] for name, host in hosts.items()},
+        next((host.fabric for host in hosts.values() if host.fabric), None),
+    )
 
 
 def _rank(spanning: _Spanning, rank: int, network: Mapping[str, Any] | None) -> ServiceSpec:
@@ -196,7 +203,7 @@ def _is_rank(service: ServiceSpec, cluster: Cluster) -> bool:
 def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sources) -> dict[str, Host]:
     """Solve open options once for all ranks, with the least value of their hosts. Returns the hosts with it."""
     ranks = [service for host in hosts.values() for service in host.services if _is_rank(service, cluster)]
-    if all(key in rank.args and not is_open(key, rank.args[key]) for rank in ranks for key in SOLVED):
+    if all(map(_is_solved, ranks)):
         return hosts
     by_host: dict[str, list[dict[str, Any]]] = {}
     for host in hosts.values():
@@ -208,10 +215,7 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
             if _is_rank(service, cluster):
                 figures = budget["services"].get(service.name) or {}
                 by_host.setdefault(service.name, []).append(solved_args(figures))
-    least = {
-        name: {key: min(row[key] for row in rows) for key in SOLVED if all(row.get(key) is not None for row in rows)}
-        for name, rows in by_host.items()
-    }
+    least = {name: _least(rows) for name, rows in by_host.items()}
     return {
         name: replace(
             host,
@@ -224,6 +228,15 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
         )
         for name, host in hosts.items()
     }
+
+
+def _is_solved(rank: ServiceSpec) -> bool:
+    return all(key in rank.args and not is_open(key, rank.args[key]) for key in SOLVED)
+
+
+def _least(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the least value of each option that all hosts solve."""
+    return {key: min(row[key] for row in rows) for key in SOLVED if all(row.get(key) is not None for row in rows)}
 
 
 def join_ranks(
@@ -249,21 +262,26 @@ def join_ranks(
     verbs.join_states([planned[host].services for host in cluster.hosts])
     _join_combinations({host: planned[host] for host in cluster.hosts})
     for name in cluster.hosts:
-        host, body = sparks[name], planned[name]
-        for service in host.services:
-            if _is_rank(service, cluster):
-                wrong = clustering.check_interfaces(service.name, service.env, host.measured, name)
-                body.findings += [finding.to_dict() for finding in wrong]
-        body.cluster = {
-            "name": cluster.name,
-            "hosts": cluster.hosts,
-            "rank": cluster.hosts.index(name),
-            "fabric": {**schema.defaults(clustering.FABRIC_KEYS), **cluster.fabric},
-            "fabric_addresses": host.settings["spark_fabric_addresses"],
-            "collective": _collective(cluster, cluster_plan, host, planned),
-        }
-        ignored = set(host.settings["spark_ignore_rules"])
-        body.findings = [finding for finding in body.findings if finding["rule"] not in ignored]
+        test = _collective(cluster, cluster_plan, sparks[name], planned)
+        _join_host(cluster, sparks[name], planned[name], test)
+
+
+def _join_host(cluster: Cluster, host: Host, body: PlannedHost, test: Mapping[str, Any] | None) -> None:
+    """Add to the plan of a host its part in the cluster. test: of C(_collective)."""
+    for service in host.services:
+        if _is_rank(service, cluster):
+            wrong = clustering.check_interfaces(service.name, service.env, host.measured, host.name)
+            body.findings += [finding.to_dict() for finding in wrong]
+    body.cluster = {
+        "name": cluster.name,
+        "hosts": cluster.hosts,
+        "rank": cluster.hosts.index(host.name),
+        "fabric": {**schema.defaults(clustering.FABRIC_KEYS), **cluster.fabric},
+        "fabric_addresses": host.settings["spark_fabric_addresses"],
+        "collective": test,
+    }
+    ignored = set(host.settings["spark_ignore_rules"])
+    body.findings = [finding for finding in body.findings if finding["rule"] not in ignored]
 
 
 def _named(services: Iterable[PlannedService], name: str) -> PlannedService:
@@ -282,12 +300,7 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
                 decides = service.cluster.head if service.cluster else host
                 sets.setdefault((decides, service.on_demand.set), {}).setdefault(host, []).append(service)
     for (decides, name), by_host in sets.items():
-        # The names of the set on each host, and the combinations that fit there.
-        fitting = [members[0].on_demand.combinations for members in by_host.values() if members[0].on_demand]
-        names_by_host = [{member.name for member in members} for members in by_host.values()]
-        joined = on_demand.combinations_on_all_hosts(
-            [(sorted(names.union(*fits)), fits) for names, fits in zip(names_by_host, fitting)]
-        )
+        joined = on_demand.combinations_on_all_hosts(list(map(_members_and_combinations, by_host.values())))
         planned[decides].sets = {**(planned[decides].sets or {}), name: joined}
         for host, members in by_host.items():
             names = {member.name for member in members}
@@ -297,6 +310,12 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
                 else service
                 for service in planned[host].services
             ]
+
+
+def _members_and_combinations(members: Sequence[PlannedService]) -> tuple[list[str], Sequence[Sequence[str]]]:
+    """Return the names in a set on one host, and the combinations that fit there."""
+    fitting = members[0].on_demand.combinations if members[0].on_demand else ()
+    return sorted({member.name for member in members}.union(*fitting)), fitting
 
 
 def _collective(

@@ -124,26 +124,31 @@ def _values(lever: Mapping[str, Any], service: Mapping[str, Any]) -> Iterator[tu
     present = args.get(option)
     body = present if isinstance(present, Mapping) else {}
     now = body.get(key) if key else service["memory"].get(option.replace("-", "_")) if present is None else present
-    number = now if isinstance(now, int) and not isinstance(now, bool) else None
-    values = list(lever.get("values") or ())
-    if number is not None:
-        values += [int(number * factor) for factor in lever.get("factors") or ()]
-        values += [number + step for step in lever.get("steps") or ()]
     # Kernels that it has without the option.
     kernels = (service["fast_path"].get(lever.get("needs", "")) or {}).get("any_of", ())
     default_kernels = [str(name).lower() for name in kernels]
-    for value in values:
-        if value == "every":
-            value = _graph_sizes(service)
-        is_number = isinstance(value, int) and not isinstance(value, bool)
+    for value in _candidates(lever, service, now):
         if (
             value in (now, [])
             or (len(default_kernels) == 1 and str(value).lower() in default_kernels)
-            or (is_number and not lever.get("least", 1) <= value <= lever.get("most", value))
+            or (_is_number(value) and not lever.get("least", 1) <= value <= lever.get("most", value))
         ):
             continue
         word = "off" if value is None else "every" if isinstance(value, list) else str(value).lower().replace("_", "-")
         yield word, {**body, key: value} if key else value
+
+
+def _candidates(lever: Mapping[str, Any], service: Mapping[str, Any], now: Any) -> list[Any]:
+    """Return the settings that a lever names, and those that it computes from the present one, C(now)."""
+    values = [_graph_sizes(service) if value == "every" else value for value in lever.get("values") or ()]
+    if _is_number(now):
+        values += [int(now * factor) for factor in lever.get("factors") or ()]
+        values += [now + step for step in lever.get("steps") or ()]
+    return values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _graph_sizes(service: Mapping[str, Any]) -> list[int]:

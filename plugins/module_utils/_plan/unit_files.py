@@ -126,13 +126,9 @@ def services(
     units = list(map(_service_state, items))
     kv_folders = {item.name: item.kv_tiers.folder for item in items if item.kv_tiers}
     if kv_folders:
-        values = {"helper": HELPER, "folders": list(kv_folders.values()), "seconds": KEEPER_SECONDS}
-        file = _verified(_unit(KEEPER, "service/kv-files.service.j2", **values))
+        file, unit = _kv_keeper(kv_folders)
         files.append(file)
-        # It reads the settings of the services at its start.
-        settings = [f"/etc/dgxspark/services/{name}.json" for name in kv_folders]
-        restart_on = [file["path"], HELPER, f"{LIBRARY}/_runtime/kv_files.py", *settings]
-        units.append({"name": KEEPER, "enabled": True, "restart_on": restart_on})
+        units.append(unit)
     return {
         "folders": [*folders, *beside["folders"]],
         "files": [*files, *beside["files"]],
@@ -144,6 +140,16 @@ def services(
 KEEPER = "spark-kv-files.service"
 """Unit that keeps the files of KV caches in bounds."""
 KEEPER_SECONDS = 15
+
+
+def _kv_keeper(folders: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the file and the state of the unit C(KEEPER). folders: of KV files, by service."""
+    values = {"helper": HELPER, "folders": list(folders.values()), "seconds": KEEPER_SECONDS}
+    file = _verified(_unit(KEEPER, "service/kv-files.service.j2", **values))
+    # It reads the settings of the services at its start.
+    settings = [f"/etc/dgxspark/services/{name}.json" for name in folders]
+    restart_on = [file["path"], HELPER, f"{LIBRARY}/_runtime/kv_files.py", *settings]
+    return file, {"name": KEEPER, "enabled": True, "restart_on": restart_on}
 
 
 def _own_files(item: PlannedService) -> list[File]:

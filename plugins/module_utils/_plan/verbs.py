@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,12 +37,11 @@ def select(
     A service of several hosts is selected as a whole or refused: its ranks start and stop together. names: of services; empty for all of
     the play's hosts. speech_servers: on demand, by host; they are only selected by name.
     """
-    services = {host: [service["name"] for service in body["services"]] for host, body in planned.items()}
-    for host, servers in (speech_servers or {}).items():
-        services[host] = [*services.get(host, ()), *(server for server in servers if server in names)]
+    services = _selectable(planned, names, speech_servers or {})
     hosts_by_service: dict[str, list[str]] = {}
-    for host, service in ((host, service) for host, listed in services.items() for service in listed):
-        hosts_by_service.setdefault(service, []).append(host)
+    for host, listed in services.items():
+        for service in listed:
+            hosts_by_service.setdefault(service, []).append(host)
     selected = {name for name, hosts in hosts_by_service.items() if not set(hosts).isdisjoint(play)}
     messages = []
     for name in names:
@@ -55,6 +54,23 @@ def select(
             where = ", ".join(sorted(hosts_by_service[name]))
             messages.append(f"service {name}: it is on {where}, which this run leaves out. Add it to --limit.")
     selected &= set(names or selected)
+    messages += _cut_clusters(planned, play, selected)
+    chosen = {host: [name for name in services[host] if name in selected] for host in planned if host in play}
+    return chosen, messages
+
+
+def _selectable(
+    planned: Mapping[str, Mapping[str, Any]], names: Sequence[str], speech_servers: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return the services of each host, and the speech servers that are selected by name."""
+    services = {host: [service["name"] for service in body["services"]] for host, body in planned.items()}
+    for host, servers in speech_servers.items():
+        services[host] = [*services.get(host, ()), *(server for server in servers if server in names)]
+    return services
+
+
+def _cut_clusters(planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], selected: set[str]) -> Iterator[str]:
+    """Yield messages about selected services of several hosts of which the run leaves some out."""
     clusters = {
         service["name"]: service["cluster"]
         for host, body in planned.items()
@@ -65,12 +81,10 @@ def select(
         hosts = clusters[name]["hosts"]
         missing = [host for host in hosts if host not in play]
         if missing:
-            messages.append(
+            yield (
                 f"service {name}: it spans cluster {clusters[name]['name']}, and this run leaves out {', '.join(missing)}. "
                 f"Its ranks start and stop together: --limit {','.join(dict.fromkeys([*play, *hosts]))}"
             )
-    chosen = {host: [name for name in services[host] if name in selected] for host in planned if host in play}
-    return chosen, messages
 
 
 def choose_states(

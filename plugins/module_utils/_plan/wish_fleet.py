@@ -99,10 +99,14 @@ class Figures:
             float(memory.get("weights_bytes") or 0) / GIB,
             speed["all_streams"]["typical"] / speed["streams"] if speed["all_streams"] else None,
             first_token["typical"] if first_token else None,
-            unknown.get("decode") or unknown.get("all") or "",
-            unknown.get("prefill") or unknown.get("all") or "it is not predicted",
+            _reason(unknown, "decode"),
+            _reason(unknown, "prefill") or "it is not predicted",
             speed,
         )
+
+
+def _reason(unknown: Mapping[str, str], figure: str) -> str:
+    return unknown.get(figure) or unknown.get("all") or ""
 
 
 @dataclass(frozen=True)
@@ -187,19 +191,9 @@ class Fleet:
         self.base = make(hosts, groups)
         # In the order of the group, which decides the ranks.
         self.fixed = {name: tuple(groups[name]) for name in self.base["clusters"]}
-        errors = [error for error in list_causes(plan_findings(self.base)) if error["rule"] != "lock.moving"]
-        self.left_out = {
-            error["host"]: f"{error['rule']}: {error['message']}" for error in errors if error["host"] in hosts
-        }
-        for name, members in self.fixed.items():
-            if set(members) & set(self.left_out):
-                others = dict.fromkeys(members, f"cluster {name} has an error on another host")
-                self.left_out = {**others, **self.left_out}
+        self.left_out = self._left_out(hosts)
         self.names = sorted((name for name in hosts if name not in self.left_out), key=natural)
-        services = [service for body in self.base["hosts"].values() for service in body["services"]]
-        used = {service["port"] for service in services}
-        used |= {service["on_demand"]["engine_port"] for service in services if service.get("on_demand")}
-        self.ports = [port for port in range(PORT, PORT + len(used) + MOST) if port not in used]
+        self.ports = self._free_ports()
         self.vars = {name: self._without_rest(name, hosts[name]["vars"]) for name in self.names}
         common = [{key: self.vars[name][key] for key in self.vars[name] if key not in _OF_HOST} for name in self.names]
         texts = [json.dumps(variables, sort_keys=True, default=str) for variables in common]
@@ -218,6 +212,21 @@ class Fleet:
                 if not service["rank"] and service["state"] != "stopped":
                     self.existing[f"{host}/{service['name']}"] = piece, figures
         self.empty = Layout({}, self.fixed)
+
+    def _left_out(self, hosts: Hosts) -> dict[str, str]:
+        """Return why hosts get no further services, by host: an error in the base plan, also of another host of the cluster."""
+        errors = [error for error in list_causes(plan_findings(self.base)) if error["rule"] != "lock.moving"]
+        left_out = {error["host"]: f"{error['rule']}: {error['message']}" for error in errors if error["host"] in hosts}
+        for name, members in self.fixed.items():
+            if set(members) & set(left_out):
+                left_out = {**dict.fromkeys(members, f"cluster {name} has an error on another host"), **left_out}
+        return left_out
+
+    def _free_ports(self) -> list[int]:
+        services = [service for body in self.base["hosts"].values() for service in body["services"]]
+        used = {service["port"] for service in services}
+        used |= {service["on_demand"]["engine_port"] for service in services if service.get("on_demand")}
+        return [port for port in range(PORT, PORT + len(used) + MOST) if port not in used]
 
     def _without_rest(self, name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Return the variables of a host for a plan without the rest of the fleet; memory of add-ons that need it is a sidecar."""
@@ -305,16 +314,21 @@ class Fleet:
             plan = self.make(planned, {cluster: hosts} if len(hosts) > 1 else {})
         except InventoryError as error:
             return Verdict(error.messages[0])
-        errors = [f"{error['rule']}: {error['message']}" for error in list_causes(plan_findings(plan))]
-        if why := next(iter(errors), self._worse(plan)):
+        if why := self._refusal(plan):
             return Verdict(why)
-        every = [service for body in plan["hosts"].values() for service in body["services"]]
-        heads = {service["name"]: service for service in every if not service["rank"]}
+        heads = {
+            service["name"]: service
+            for body in plan["hosts"].values()
+            for service in body["services"]
+            if not service["rank"]
+        }
         figures = [Figures.of_service(heads[entry["name"]]) for entry in entries]
         return Verdict("", figures, [max(0.0, free_gib(plan["hosts"][host])) for host in hosts])
 
-    def _worse(self, plan: Mapping[str, Any]) -> str:
-        """Return which service of the inventory would lose context or requests, or which host is tight now; empty for none."""
+    def _refusal(self, plan: Mapping[str, Any]) -> str:
+        """Return an error of a plan, which service of the inventory would lose context or requests, or which host is tight now; or empty."""
+        if causes := list_causes(plan_findings(plan)):
+            return f"{causes[0]['rule']}: {causes[0]['message']}"
         for host, body in plan["hosts"].items():
             before = (self.base["hosts"].get(host) or {}).get("verdict", "fits")
             if VERDICTS.index(body["verdict"]) < VERDICTS.index(before):

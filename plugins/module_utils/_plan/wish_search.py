@@ -149,12 +149,7 @@ class Search:
         free: dict[object, float] = {}
         for name, state in states.items():
             if state not in free:
-                self.work += 1
-                # On demand it takes the memory of the others of its set.
-                waiting = [self.fleet.gib(piece.offer) for piece in layout.on(name) if on_demand and piece.on_demand]
-                free[state] = self.fleet.free(layout, name) + max(waiting, default=0.0)
-                if len(waiting) >= MOST_WAITING:
-                    free[state] = -1.0
+                free[state] = self._free(layout, name, on_demand)
         least = BESIDE * self.fleet.gib(offer)
         roomy = [name for name in names if free[states[name]] >= least]
         roomy.sort(key=lambda name: (free[states[name]], natural(name)))
@@ -165,6 +160,14 @@ class Search:
             if state not in seen and (self.is_small or len(seen) < MOST_SITES):
                 seen.add(state)
                 yield hosts, cluster
+
+    def _free(self, layout: Layout, host: str, on_demand: bool) -> float:
+        """Return the GiB of a host that an engine may take, below 0 if its set has as many members as may be judged."""
+        self.work += 1
+        # On demand it takes the memory of the others of its set.
+        waiting = [self.fleet.gib(piece.offer) for piece in layout.on(host) if on_demand and piece.on_demand]
+        free = self.fleet.free(layout, host) + max(waiting, default=0.0)
+        return free if len(waiting) < MOST_WAITING else -1.0
 
     def _spans(self, layout: Layout, ranks: int, roomy: Sequence[str]) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield neighbours of clusters, which every cabling joins, then hosts for a new cluster: the fullest with room, and the emptiest."""

@@ -169,15 +169,7 @@ class Catalogue:
         for level in LEVELS:
             if level < least_sparks or level > len(self.fleet.names):
                 continue
-            shapes = [(ranks, level // ranks) for ranks in RANKS if level % ranks == 0 and level // ranks <= wish.users]
-            candidates = [
-                Offer(name, variant, split, ranks, replicas, -(-wish.users // replicas), wish.context)
-                for ranks, replicas in shapes
-                for name, variant, nodes in launches
-                # As the recipe has it, or one for a single Spark split.
-                for split in (["own"] if nodes == ranks else ["tensor", "pipeline"] if nodes == 1 else [])
-            ]
-            if offers := self._served(wish, candidates, near):
+            if offers := self._served(wish, _candidates(wish, launches, level), near):
                 return offers, ""
         if not near:
             return [], f"its recipes need more Sparks than the {len(self.fleet.names)} of the inventory"
@@ -226,6 +218,18 @@ class Catalogue:
             if len(offers) == most:
                 break
         return offers
+
+
+def _candidates(wish: Wish, launches: Sequence[tuple[str, str, int]], sparks: int) -> list[Offer]:
+    """Return the ways to start the launches of a wish on so many Sparks. launches: of C(Catalogue.fitting)."""
+    shapes = [(ranks, sparks // ranks) for ranks in RANKS if sparks % ranks == 0 and sparks // ranks <= wish.users]
+    return [
+        Offer(name, variant, split, ranks, replicas, -(-wish.users // replicas), wish.context)
+        for ranks, replicas in shapes
+        for name, variant, nodes in launches
+        # As the recipe has it, or one for a single Spark split.
+        for split in (["own"] if nodes == ranks else ["tensor", "pipeline"] if nodes == 1 else [])
+    ]
 
 
 def already_served(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> dict[str, tuple[Piece, Figures]]:
