@@ -353,11 +353,12 @@ class Secret(NamedTuple):
 
 def secrets(outcome: Mapping[str, Any]) -> list[Secret]:
     """Return the secrets of a host that come from the controller, each once. outcome: by role, of C(plan)."""
-    return list(dict.fromkeys([*_service_secrets(outcome), *_monitoring_secrets(outcome["monitoring"] or {})]))
+    clients_and_services = [*_service_secrets(outcome), *_client_secrets(outcome["clients"] or {})]
+    return list(dict.fromkeys([*clients_and_services, *_monitoring_secrets(outcome["monitoring"] or {})]))
 
 
 def _service_secrets(outcome: Mapping[str, Any]) -> Iterator[Secret]:
-    """Yield the secrets of speech servers, the gateway, the fleet monitor, the live page and clients."""
+    """Yield the secrets of speech servers, the gateway, the fleet monitor and the live page."""
     for server in (outcome["speech"] or {}).get("services", ()):
         for secret in server["secrets"]:
             yield Secret(server["name"], secret["name"], secret["source"], True)
@@ -369,8 +370,12 @@ def _service_secrets(outcome: Mapping[str, Any]) -> Iterator[Secret]:
     live_key = ((outcome["guard"] or {}).get("live") or {}).get("key")
     if live_key:
         yield Secret("live-page", "key", live_key, True)
+
+
+def _client_secrets(planned: Mapping[str, Any]) -> Iterator[Secret]:
+    """Yield the secrets of Open WebUI and Hermes. planned: the variables of the role clients, or empty."""
     for client in ("open_webui", "hermes"):
-        for secret in ((outcome["clients"] or {}).get(client) or {}).get("secrets", ()):
+        for secret in (planned.get(client) or {}).get("secrets", ()):
             for part in secret["parts"]:
                 if part.get("controller"):
                     yield Secret(client.replace("_", "-"), secret["name"], part["controller"], True)

@@ -169,21 +169,14 @@ def plan(
     :param prometheus: address of the Prometheus on the host, empty without one; the live page shows its alarms
     :returns: the variables, with C(secrets), files of the controller that are copied, and findings
     """
-    findings: list[Finding] = []
     secrets = _Secrets()
-    checks: list[dict[str, Any]] = []
     left_out = set(settings["leave_out"])
     gateway_keys = {gateway["key"] for gateway in gateways}
     of_fleet = {endpoint["key"] for endpoint in fleet}
-    for endpoint in [*fleet, *(gateway for gateway in gateways if gateway["key"] not in of_fleet)]:
-        if {endpoint["key"], endpoint["service"], endpoint["host"]} & left_out:
-            continue
-        if endpoints.reachable(endpoint, host):
-            checks.append(_endpoint_check(endpoint, endpoint["key"] in gateway_keys, secrets, guarded))
-        else:
-            values = {"key": endpoint["key"], "listen": endpoint["listen"], "endpoint_host": endpoint["host"]}
-            service = endpoint["service"] if endpoint["host"] == host else ""
-            findings.append(finding("fleet_monitor.unreachable", service, host=host, **values))
+    watched, findings = _reachable(
+        host, [*fleet, *(gateway for gateway in gateways if gateway["key"] not in of_fleet)], left_out
+    )
+    checks = [_endpoint_check(endpoint, endpoint["key"] in gateway_keys, secrets, guarded) for endpoint in watched]
     checks += [_extra_check(extra, secrets.add) for extra in settings["extra"] if extra["name"] not in left_out]
     notifiers = [_plan_notifier(notifier, secrets) for notifier in settings["notify"]]
     findings += _findings(host, settings, [*fleet, *gateways], checks, notifiers)
@@ -205,6 +198,23 @@ def plan(
         },
     }
     return outcome, findings
+
+
+def _reachable(
+    host: str, candidates: Sequence[Endpoint], left_out: Collection[str]
+) -> tuple[list[Endpoint], list[Finding]]:
+    """Return the endpoints that the monitor on C(host) reaches, and findings about the others; without those that are left out."""
+    watched, findings = [], []
+    for endpoint in candidates:
+        if {endpoint["key"], endpoint["service"], endpoint["host"]}.intersection(left_out):
+            continue
+        if endpoints.reachable(endpoint, host):
+            watched.append(endpoint)
+        else:
+            values = {"key": endpoint["key"], "listen": endpoint["listen"], "endpoint_host": endpoint["host"]}
+            service = endpoint["service"] if endpoint["host"] == host else ""
+            findings.append(finding("fleet_monitor.unreachable", service, host=host, **values))
+    return watched, findings
 
 
 def _plan_page(
@@ -302,10 +312,17 @@ def _findings(
     if not notifiers:
         rows.append(("notify", {}))
     for notifier in notifiers:
-        parts = urlsplit(str(notifier.get("url") or ""))
-        has_token = any(key.endswith("_file") for key in notifier)
-        if parts.scheme == "http" and has_token and not endpoints.is_loopback(str(parts.hostname)):
-            rows.append(("plain", {"name": notifier["name"], "server": str(parts.hostname)}))
+        server = _server_without_tls(notifier)
+        if server:
+            rows.append(("plain", {"name": notifier["name"], "server": server}))
     if any(endpoint["host"] == host and endpoint["kind"] == "vllm" for endpoint in fleet):
         rows.append(("own_host", {}))
     return [finding(f"fleet_monitor.{rule}", host=host, **values) for rule, values in rows]
+
+
+def _server_without_tls(notifier: Mapping[str, Any]) -> str:
+    """Return the server to which a notifier sends its token over http, else an empty text."""
+    parts = urlsplit(str(notifier.get("url") or ""))
+    has_token = any(key.endswith("_file") for key in notifier)
+    is_readable = parts.scheme == "http" and has_token and not endpoints.is_loopback(str(parts.hostname))
+    return str(parts.hostname) if is_readable else ""

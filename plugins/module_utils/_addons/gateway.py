@@ -20,7 +20,7 @@ from .._cluster.endpoints import Endpoint
 from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from . import timeouts
-from .clients import Gateway
+from .clients import Gateway, Waits
 from .descriptions import DESCRIPTIONS, finding, options
 from .servers import is_moving, local_url
 from .timeouts import Limits
@@ -113,13 +113,18 @@ def _read_alias(problems: validation.Problems, name: str, body: Any) -> dict[str
         problems_here.add("'backends' must name at least one endpoint (host/service), or an external one (url, model).")
         backends = []
     read_backends = [_read_backend(problems_here, entry) for entry in backends]
-    fallback = body.get("fallback") or []
-    fallback = [fallback] if isinstance(fallback, str) else fallback
-    if not isinstance(fallback, list) or not all(isinstance(name, str) for name in fallback):
-        problems_here.add("'fallback' must be an alias or a list of them.")
-        fallback = []
+    fallback = _read_fallback(problems_here, body.get("fallback") or [])
     problems.messages += problems_here.messages
     return {"backends": [backend for backend in read_backends if backend], "routing": routing, "fallback": fallback}
+
+
+def _read_fallback(problems: validation.Problems, fallback: Any) -> list[str]:
+    """Return the aliases of C(fallback), which is one alias or a list of them."""
+    names = [fallback] if isinstance(fallback, str) else fallback
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return names
+    problems.add("'fallback' must be an alias or a list of them.")
+    return []
 
 
 def _read_backend(problems: validation.Problems, entry: Any) -> dict[str, Any] | None:
@@ -415,6 +420,11 @@ def _waits(limits: Limits, settings: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
+def _longest_waits(rows: Sequence[Mapping[str, int]]) -> Waits:
+    """Return the longest timeouts of some backends, seconds. rows: of C(_waits)."""
+    return {"answer": max(row["timeout"] for row in rows), "silent": max(row["stream_timeout"] for row in rows)}
+
+
 def _retry_policies(names: Mapping[str, Sequence[Backend]], retries: int) -> dict[str, Any]:
     """Return the retries of requests to an engine on demand that does not load: one for each other backend of the name.
 
@@ -555,7 +565,6 @@ def _front(
 ) -> tuple[Gateway, Endpoint]:
     """Return the gateway as its clients see it, and its endpoint for the fleet monitor."""
     host, settings, listen = planner.host, planner.settings, planner.settings["listen"]
-    rows = {name: [_waits(limits[backend.key], settings) for backend in backends] for name, backends in names.items()}
     key_files = {client["name"]: client["key_file"] for client in settings["clients"]}
     gateway: Gateway = {
         "host": host,
@@ -568,11 +577,8 @@ def _front(
             for name, backends in names.items()
         },
         "waits": {
-            name: {
-                "answer": max(row["timeout"] for row in rows[name]),
-                "silent": max(row["stream_timeout"] for row in rows[name]),
-            }
-            for name in names
+            name: _longest_waits([_waits(limits[backend.key], settings) for backend in backends])
+            for name, backends in names.items()
         },
         "clients": {
             client["name"]: {"key_file": client["key_file"], "models": planner.allowed_names(client)}

@@ -136,20 +136,13 @@ def plan(
     switches, power_findings = power.plan_idle(*power_asked)
     is_on = settings["enabled"] and bool(services)
     names = list(services)
-    written = [name for name in settings["order"] if name in services]
     chosen = {**settings, **floors(settings, left_gib)}
     variables = {
         "state": "present" if is_on else "absent",
         "settings": {
             **{key: value for key, value in chosen.items() if key not in ("enabled", "order")},
-            "order": [*written, *(name for name in names if name not in written)],
-            "services": {
-                name: {
-                    **({} if planned is None else {"planned_gib": planned}),
-                    **({"backend": backends[name]} if backends.get(name) else {}),
-                }
-                for name, planned in services.items()
-            },
+            "order": _order(settings["order"], names),
+            "services": {name: _service(planned, backends.get(name)) for name, planned in services.items()},
             "beside": sorted(beside),
             "helpers": [dict(helper) for helper in helpers],
             "reserve_gib": reserve_gib,
@@ -160,6 +153,18 @@ def plan(
         "power": {"switches": switches} if switches else {},
     }
     return variables, [*_findings(host, settings, names, left_gib if is_on else None), *power_findings]
+
+
+def _order(written: Sequence[Any], services: list[str]) -> list[str]:
+    """Return the services in the written order, then the others."""
+    order = [name for name in written if name in services]
+    return [*order, *(name for name in services if name not in order)]
+
+
+def _service(planned_gib: float | None, backend: str | None) -> dict[str, Any]:
+    """Return the settings of one service; unknown values are left out."""
+    values = {"planned_gib": planned_gib, "backend": backend or None}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _findings(host: str, settings: Mapping[str, Any], services: list[str], left_gib: float | None) -> list[Finding]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._cluster import endpoints as fleet
@@ -199,11 +199,7 @@ def plan_monitoring(
     scrape = _Scrape(host)
     scrape.add_exporters(exporters, endpoints)
     scrape.add_engines(endpoints)
-    if not exporters and not scrape.targets["vllm"]:
-        scrape.add_finding("monitoring.nothing")
-    engine_hosts = {name for endpoint in endpoints if endpoint["kind"] == "vllm" for name in endpoint["hosts"]}
-    if exporters and engine_hosts - set(exporters):
-        scrape.add_finding("monitoring.no_exporters", hosts=_listed(engine_hosts - set(exporters)))
+    scrape.find_gaps(endpoints, exporters)
     if gateway:
         scrape.add_gateway(gateway)
     local_address = _local_address(settings)
@@ -288,6 +284,14 @@ class _Scrape:
             labels = {"host": host, "service": service, "model": model, "cluster": _cluster_of(endpoint)}
             is_local = host == self.host and fleet.is_any(listen)
             self.add_target("vllm", "127.0.0.1" if is_local else endpoint["address"], endpoint["port"], labels)
+
+    def find_gaps(self, endpoints: Sequence[Endpoint], exporters: Collection[str]) -> None:
+        """Add findings if there is nothing to watch, and about hosts of engines without exporters."""
+        if not exporters and not self.targets["vllm"]:
+            self.add_finding("monitoring.nothing")
+        engine_hosts = {host for endpoint in endpoints if endpoint["kind"] == "vllm" for host in endpoint["hosts"]}
+        if exporters and engine_hosts - set(exporters):
+            self.add_finding("monitoring.no_exporters", hosts=_listed(engine_hosts - set(exporters)))
 
     def add_gateway(self, gateway: Mapping[str, Any]) -> None:
         """Add the gateway; gateway: see C(plan_monitoring)."""

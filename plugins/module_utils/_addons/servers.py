@@ -183,16 +183,22 @@ def endpoint_findings(
             rows.append(("port", {"other": other["service"], "kind": other["kind"]}))
         if other["host"] == host.name and other["service"] == name:
             rows.append(("name", {"kind": other["kind"]}))
-    for socket in host.listening:
-        owner = str(socket.get("container") or socket.get("unit") or socket.get("process") or "somebody else")
-        address = str(socket["address"])
-        overlaps = address == endpoint["listen"] or fleet.is_any(address) or fleet.is_any(endpoint["listen"])
-        if int(socket["port"]) == port and overlaps and owner not in (endpoint["container"], endpoint["unit"]):
-            rows.append(("port_taken", {"owner": owner, "address": address}))
-            break
+    rows += _port_taken(endpoint, host.listening)
     rows += _exposure(endpoint, host, can_have_key)
     common = {"subject": subject, "host": host.name, "name": name, "port": port, "listen": endpoint["listen"]}
     return [finding(f"{subject}.{rule}", name, f"speech.{rule}", **{**common, **values}) for rule, values in rows]
+
+
+def _port_taken(endpoint: Endpoint, listening: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the rule, with the values of its text, for the first other program of the host on the server's port, if any."""
+    for socket in listening:
+        owner = str(socket.get("container") or socket.get("unit") or socket.get("process") or "somebody else")
+        address = str(socket["address"])
+        overlaps = address == endpoint["listen"] or fleet.is_any(address) or fleet.is_any(endpoint["listen"])
+        is_own = owner in (endpoint["container"], endpoint["unit"])
+        if int(socket["port"]) == endpoint["port"] and overlaps and not is_own:
+            return [("port_taken", {"owner": owner, "address": address})]
+    return []
 
 
 def _exposure(endpoint: Endpoint, host: ServerHost, can_have_key: bool) -> list[tuple[str, dict[str, Any]]]:

@@ -97,12 +97,7 @@ def _read_server(problems: validation.Problems, entry: Any) -> dict[str, Any]:
         for option, key in KEYS.items()
     }
     server["container_port"] = server["container_port"] or server["port"]
-    server["on_demand"] = on_demand_keys.read(problems, server) if "on_demand" in values else None
-    if server["on_demand"] and server["on_demand"]["while_loading"] == "comments":
-        problems.add(
-            "'on_demand.while_loading' is comments, which are for answers that are a stream of events, and a speech server sends none. Use wait, "
-            "which delays requests, or reject."
-        )
+    server["on_demand"] = _read_on_demand(problems, server) if "on_demand" in values else None
     server["replaced"] = is_replaced
     server["state"] = usual["state"]
     device = {"DEVICE": "cuda" if server["device"] == "gpu" else "cpu"} if "DEVICE" in usual["env"] else {}
@@ -110,6 +105,17 @@ def _read_server(problems: validation.Problems, entry: Any) -> dict[str, Any]:
     _check_server(problems, server)
     _check_key(problems, server, "key_env" in values)
     return server
+
+
+def _read_on_demand(problems: validation.Problems, server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return C(on_demand) of a server with every default."""
+    on_demand = on_demand_keys.read(problems, server)
+    if on_demand["while_loading"] == "comments":
+        problems.add(
+            "'on_demand.while_loading' is comments, which are for answers that are a stream of events, and a speech server sends none. Use wait, "
+            "which delays requests, or reject."
+        )
+    return on_demand
 
 
 def _check_server(problems: validation.Problems, server: Mapping[str, Any]) -> None:

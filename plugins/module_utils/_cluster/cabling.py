@@ -108,16 +108,7 @@ def find_links(hosts: Hosts) -> Links:
     that both hang on one switch, or that a cable joins them; interfaces of one cage always hear each other, which is no evidence.
     """
     cage_of = {(cage[0], netdev["name"]): cage for cage, netdev in _netdevs(hosts)}
-    owners: dict[str, list[Cage]] = {}
-    for cage, netdev in _netdevs(hosts):
-        if netdev.get("mac"):
-            owners.setdefault(netdev["mac"], []).append(cage)
-    met = [
-        (cage, owners[neighbour["mac"]][0])
-        for cage, netdev in _netdevs(hosts)
-        for neighbour in netdev.get("neighbours") or []
-        if len(owners.get(neighbour["mac"], ())) == 1
-    ]
+    met = _met_by_mac(hosts)
     strangers: dict[Cage, set[str]] = {}
     for host, entry in hosts.items():
         for heard in entry.get("heard") or []:
@@ -128,6 +119,20 @@ def find_links(hosts: Hosts) -> Links:
                 strangers.setdefault(near_end, set()).add(heard["host"])
     pairs = {frozenset(ends) for ends in met if ends[0] != ends[1]}
     return Links(pairs, strangers)
+
+
+def _met_by_mac(hosts: Hosts) -> list[tuple[Cage, Cage]]:
+    """Return each cage with a cage whose MAC address has answered it."""
+    owners: dict[str, list[Cage]] = {}
+    for cage, netdev in _netdevs(hosts):
+        if netdev.get("mac"):
+            owners.setdefault(netdev["mac"], []).append(cage)
+    return [
+        (cage, owners[neighbour["mac"]][0])
+        for cage, netdev in _netdevs(hosts)
+        for neighbour in netdev.get("neighbours") or []
+        if len(owners.get(neighbour["mac"], ())) == 1
+    ]
 
 
 def _netdevs(hosts: Hosts) -> Iterator[tuple[Cage, Mapping[str, Any]]]:

@@ -299,12 +299,7 @@ def part_fabric(planned: Mapping[str, Any] | None, hosts: Sequence[str]) -> dict
     parts = {}
     for host in hosts:
         host_plan = planned["hosts"][host]
-        ends = [rail for rail in host_plan["rails"] if rail["name"] in names]
-        active = str(host_plan["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
-        devices = tuple(str(rail["rdma"]) for rail in ends if rail["rdma"] in active)
-        place = Place(host_plan["netdev"], host_plan["address"], devices)
-        if paired and host_plan["address"]:
-            place = Place(ends[0]["netdev"], str(ends[0]["address"]).partition("/")[0], devices)
+        place = _place_on(host_plan, names, paired)
         parts[host] = {
             **host_plan,
             "netdev": place.netdev,
@@ -312,6 +307,16 @@ def part_fabric(planned: Mapping[str, Any] | None, hosts: Sequence[str]) -> dict
             "environment": engine_env.environment(place, topology, len(hosts)),
         }
     return {**planned, "topology": topology, "rails": rails, "hosts": parts}
+
+
+def _place_on(host_plan: Mapping[str, Any], rail_names: set[str], paired: bool) -> Place:
+    """Return the address of a host on some rails. paired: the rails are one cable of a ring."""
+    rails = [rail for rail in host_plan["rails"] if rail["name"] in rail_names]
+    active = str(host_plan["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
+    devices = tuple(str(rail["rdma"]) for rail in rails if rail["rdma"] in active)
+    if paired and host_plan["address"]:
+        return Place(rails[0]["netdev"], str(rails[0]["address"]).partition("/")[0], devices)
+    return Place(host_plan["netdev"], host_plan["address"], devices)
 
 
 def plan_fabric(
@@ -544,16 +549,22 @@ def check_interfaces(
     }
     for variable, kind in INTERFACES.items() if links else ():
         value = str(env.get(variable) or "")
-        # NCCL treats a name as a prefix, unless it is written with an equals sign; a list that begins with ^ excludes.
-        names = [] if value.startswith("^") else [name.strip() for name in value.split(",") if name.strip()]
-        names = [name.removeprefix("=").partition(":")[0] for name in names]
-        missing = [name for name in names if not any(interface.startswith(name) for interface in present[kind])]
+        missing = _missing_interfaces(value, present[kind])
         if missing:
             noun = {"netdev": "network interface", "rdma": "RDMA device"}[kind]
             has = ", ".join(dict.fromkeys(present[kind])) or "none"
             message = f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has {has}."
             fix = f"Remove {variable} from env: each host gets the interface of its cable."
             yield Finding("cluster.interface", "error", message, fix, name, basis="measured")
+
+
+def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
+    """Return the names of a variable that match no interface; none for an exclusion list, which begins with C(^)."""
+    if value.startswith("^"):
+        return []
+    names = [name.strip().removeprefix("=").partition(":")[0] for name in value.split(",") if name.strip()]
+    # NCCL treats a name as a prefix, unless it is written with an equals sign.
+    return [name for name in names if not any(interface.startswith(name) for interface in present)]
 
 
 def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:

@@ -84,18 +84,19 @@ MANY: Mapping[str, Variable] = {"NCCL_NVLS_ENABLE": Variable("0", NO_NVLINK)}
 """On four hosts or more besides, in a ring or on a switch."""
 
 
+def _variables(topology: str, size: int) -> dict[str, Variable]:
+    """Return the variables of an engine that spans a group."""
+    ring = {**RING, **(LONG_RING if size > 3 else {})} if topology == "ring" else {}
+    return {**ALWAYS, **ring, **(MANY if size > 3 else {})}
+
+
 def environment(place: Place, topology: str, size: int) -> dict[str, Any]:
     """Return C({mp, ray, per_host, sources}): the environment of an engine that spans a group, for one host, by executor.
 
     per_host: variables that must not be copied to others: with Ray the head's environment is copied to the workers unless vLLM's file
     C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable. All are empty where the host is not found.
     """
-    layers = [ALWAYS] if place.address else []
-    if place.address and topology == "ring":
-        layers += [RING, LONG_RING] if size > 3 else [RING]
-    if place.address and size > 3:
-        layers.append(MANY)
-    merged = {name: variable for layer in layers for name, variable in layer.items()}
+    merged = _variables(topology, size) if place.address else {}
     placeholders = {"{netdev}": place.netdev, "{address}": place.address, "{devices}": ",".join(place.devices)}
     values = {name: placeholders.get(variable.value, variable.value) for name, variable in sorted(merged.items())}
     env = {name: value for name, value in values.items() if value}

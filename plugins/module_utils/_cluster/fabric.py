@@ -212,6 +212,11 @@ def choose_action(layout: Layout, name: str) -> str:
     is_assigned = all(interface.present == interface.assigned for interface in interfaces)
     if name not in layout.wrong | layout.poor and is_assigned:
         return "configure" if ours else "keep"  # rewriting a right file of this collection changes nothing
+    return _choose_repair(layout, name, interfaces, ours)
+
+
+def _choose_repair(layout: Layout, name: str, interfaces: Sequence[Interface], ours: bool) -> str:
+    """Return the action for a host with wrong, poor or missing addresses. ours: its network is of this collection."""
     bare = not any(v4(interface.facts.get("addresses")) for interface in interfaces)
     stored = [entry for interface in interfaces for entry in interface.stored]
     is_foreign = any(entry["persistent"] and not entry.get("managed") for entry in stored)

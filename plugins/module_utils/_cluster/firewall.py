@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -72,37 +73,45 @@ def plan(
     named, findings = _named(where, settings["spark_allow_from"], hosts, resolve)
     if peers is None and not closed:
         return None, findings
+    resolved = functools.partial(sockets.addresses, hosts=hosts, resolve=resolve)
+    who, unknown = _admit(cluster_ports, closed, named, resolved)
+    findings += [
+        _unknown_address(where, caller, services, hosts, caller in unasked)
+        for caller, services in sorted(unknown.items())
+    ]
+    ports = [port_of(entry) for entry in settings["spark_firewall_allowed"]]
+    allowed = {kind: sorted({port for port, port_kind in ports if port_kind == kind}) for kind in ("tcp", "udp")}
+    network = peers or {}
+    return {
+        "state": "present",
+        "fabric": list(network.get("fabric") or []),
+        "peers": list(network.get("peers") or []),
+        "allowed": allowed["tcp"],
+        "allowed_udp": allowed["udp"],
+        "ranges": peers is not None,
+        "closed": sorted(who),
+        "admitted": _admitted(who),
+    }, findings
+
+
+def _admit(
+    cluster_ports: Sequence[int],
+    closed: Sequence[sockets.Socket],
+    named: Sequence[str],
+    addresses: Callable[[str], Sequence[str]],
+) -> tuple[dict[int, set[str]], dict[str, list[str]]]:
+    """Return the addresses that each port admits, and the callers without a known address, with the services they need."""
     who: dict[int, set[str]] = {int(port): set() for port in cluster_ports}
     unknown: dict[str, list[str]] = {}
     for socket in closed:
         admitted = who.setdefault(socket["port"], set())
         admitted.update(named)
         for caller in socket["callers"]:
-            sources = sockets.addresses(caller, hosts, resolve)
+            sources = addresses(caller)
             admitted.update(sources)
             if not sources:
                 unknown.setdefault(caller, []).append(socket["service"])
-    for caller, services in sorted(unknown.items()):
-        asked_later = caller in unasked
-        message = (
-            f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but its source address is not known: "
-            f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
-        )
-        message += "It is asked before anything is changed." if asked_later else "The firewall would shut it out."
-        fix = f"Give {caller} an ansible_host or a spark_management_address that is an IP address."
-        findings.append(Finding("firewall.address", "info" if asked_later else "error", message, fix))
-    allowed = [port_of(entry) for entry in settings["spark_firewall_allowed"]]
-    network = peers or {}
-    return {
-        "state": "present",
-        "fabric": list(network.get("fabric") or []),
-        "peers": list(network.get("peers") or []),
-        "allowed": sorted({port for port, kind in allowed if kind == "tcp"}),
-        "allowed_udp": sorted({port for port, kind in allowed if kind == "udp"}),
-        "ranges": peers is not None,
-        "closed": sorted(who),
-        "admitted": _admitted(who),
-    }, findings
+    return who, unknown
 
 
 def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
@@ -112,6 +121,19 @@ def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
         if admitted:
             groups.setdefault(tuple(sockets.collapsed(admitted)), []).append(port)
     return [{"ports": ports, "from": list(sources)} for sources, ports in sorted(groups.items())]
+
+
+def _unknown_address(
+    where: str, caller: str, services: Collection[str], hosts: Mapping[str, Sequence[str]], asked_later: bool
+) -> Finding:
+    """Return a finding about a caller whose address is unknown. asked_later: whether it reports it before anything is changed."""
+    message = (
+        f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but its source address is not known: "
+        f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
+    )
+    message += "It is asked before anything is changed." if asked_later else "The firewall would shut it out."
+    fix = f"Give {caller} an ansible_host or a spark_management_address that is an IP address."
+    return Finding("firewall.address", "info" if asked_later else "error", message, fix)
 
 
 def _named(
@@ -185,6 +207,12 @@ def is_closed(port: int, closed: Iterable[str | int]) -> bool:
     return False
 
 
+def _is_exempt(entry: Mapping[str, Any]) -> bool:
+    """Return whether the firewall never closes a socket: of this collection, of Docker's proxy, or on loopback."""
+    is_own = any(str(entry.get(key) or "").startswith("spark-") for key in ("container", "unit"))
+    return is_own or entry.get("process") == "docker-proxy" or endpoints.is_loopback(str(entry["address"]))
+
+
 def blocked_listeners(
     listening: Sequence[Mapping[str, Any]],
     allowed: Iterable[int],
@@ -204,9 +232,7 @@ def blocked_listeners(
     shut: dict[int, str] = {}
     for entry in listening:
         port, owner = int(entry["port"]), str(entry.get("container") or entry.get("unit") or entry.get("process") or "")
-        is_own = any(str(entry.get(key) or "").startswith("spark-") for key in ("container", "unit"))
-        is_exempt = is_own or entry.get("process") == "docker-proxy" or endpoints.is_loopback(str(entry["address"]))
-        if not is_exempt and port not in open_ports and is_closed(port, shut_ranges):
+        if not _is_exempt(entry) and port not in open_ports and is_closed(port, shut_ranges):
             shut.setdefault(port, owner)
     if not shut:
         return []

@@ -278,9 +278,8 @@ def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, A
     for path, item in catalogue.items("http_paths").items():
         if item.span.has(parsed_version) is False or path.startswith(prefixes):
             continue
-        kinds = {kind for kind, span in item.kinds if span.has(parsed_version) is not False}
-        present = {"always", *(["dev"] if dev else []), *(["option"] if args.get(OPTIONS.get(path, "")) else [])}
-        if kinds & present:
+        present = {"always": True, "dev": dev, "option": args.get(OPTIONS.get(path, ""))}
+        if any(present.get(kind) for kind, span in item.kinds if span.has(parsed_version) is not False):
             paths.append(path)
     return sorted(set(paths))
 

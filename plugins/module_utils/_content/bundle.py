@@ -128,15 +128,8 @@ def survey(
         }
         found.append(("image", ref, hosts, items, ""))
     for (repo, revision), hosts in sorted(needed_models.items()):
-        entries = [
-            (host, entry)
-            for host in play
-            for entry in models.get(host) or []
-            if (entry["repo"], entry["revision"]) == (repo, revision) and entry.get("commit")
-        ]
-        items = {host: model_item(entry) for host, entry in entries if not entry["problems"]}
-        broken = "; ".join(f"{host}: {', '.join(entry['problems'])}" for host, entry in entries if entry["problems"])
-        found.append(("model", f"{repo}@{revision}", hosts, items, f" whole ({broken})" if broken else ""))
+        entries = [(host, entry) for host in play for entry in models.get(host) or []]
+        found.append(("model", f"{repo}@{revision}", hosts, *_model_holders(entries, repo, revision)))
     for kind, name, hosts, holders, why in found:
         refusal = _refusal(kind, name, hosts, holders, why)
         if refusal:
@@ -146,6 +139,20 @@ def survey(
         work[host].append(holders[host])
         load[host] += holders[host]["bytes"]
     return work, refusals
+
+
+def _model_holders(
+    reported: Sequence[tuple[str, Mapping[str, Any]]], repo: str, revision: str
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return the hosts that have a model whole, each with its entry of a bundle, and the problems of the others as a part of a message."""
+    entries = [
+        (host, entry)
+        for host, entry in reported
+        if (entry["repo"], entry["revision"]) == (repo, revision) and entry.get("commit")
+    ]
+    broken = "; ".join(f"{host}: {', '.join(entry['problems'])}" for host, entry in entries if entry["problems"])
+    items = {host: model_item(entry) for host, entry in entries if not entry["problems"]}
+    return items, f" whole ({broken})" if broken else ""
 
 
 def _refusal(kind: str, name: str, hosts: Sequence[str], holders: Mapping[str, Mapping[str, Any]], why: str) -> str:
@@ -288,29 +295,32 @@ def find_image(
     name, _at, digest = ref.partition("@")
     names = (ref, name, locked.get("name") if locked else None)
     named = [image for image in manifest["images"] if image["ref"] in names]
-    if locked:
-        match = next((image for image in manifest["images"] if image["id"] in locked["ids"]), None)
-        if not match and named:
-            present = ", ".join(image["id"][7:19] for image in named)
-            expected = ", ".join(image_id[7:19] for image_id in locked["ids"])
-            return None, (
-                f"the bundle {where} has {locked['name']} as {present}, the lock file says {expected}. Make the bundle "
-                "again from hosts that were deployed with this lock file, or lock again."
-            )
-    else:
-        # A tag may have been packed twice; it stands for the last.
-        named.sort(key=lambda image: image.get("current") is False)
-        fitting = (
-            image for image in named if not digest or any(ref.endswith(f"@{digest}") for ref in image["digests"])
-        )
-        match = next(fitting, None)
+    match = (
+        next((image for image in manifest["images"] if image["id"] in locked["ids"]), None)
+        if locked
+        else _last_packed(named, digest)
+    )
     if match:
         return dict(match), ""
+    if locked and named:
+        present = ", ".join(image["id"][7:19] for image in named)
+        expected = ", ".join(image_id[7:19] for image_id in locked["ids"])
+        return None, (
+            f"the bundle {where} has {locked['name']} as {present}, the lock file says {expected}. Make the bundle "
+            "again from hosts that were deployed with this lock file, or lock again."
+        )
     content = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
     return (
         None,
         f"the bundle {where} has no image {ref}; it has {content}. Add it with dgxspark.vllm.bundle on a host that has it.",
     )
+
+
+def _last_packed(named: Sequence[Mapping[str, Any]], digest: str) -> Mapping[str, Any] | None:
+    """Return the image with the digest, any without one. A tag may have been packed twice; it stands for the last."""
+    images = sorted(named, key=lambda image: image.get("current") is False)
+    fitting = (image for image in images if not digest or any(ref.endswith(f"@{digest}") for ref in image["digests"]))
+    return next(fitting, None)
 
 
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -525,6 +525,13 @@ def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
+def remove_others(staging: int, kept: Collection[str]) -> None:
+    """Remove the files of a folder that are not in C(kept). staging: descriptor of the folder."""
+    for name in beneath.names(staging):
+        if name not in kept:
+            beneath.remove(staging, name)
+
+
 class Image:
     """One image that this host pulls, as the files of a saved image."""
 
@@ -567,9 +574,7 @@ class Image:
         where = f"the image of {route.source}"
         image = read(image_archive.SAVED, parse_json(description, where), where)
         entries = [{"store": name, "path": name, "size": size, "sha256": name} for name, size in image["files"].items()]
-        for name in beneath.names(files.staging):
-            if name not in image["files"]:
-                beneath.remove(files.staging, name)
+        remove_others(files.staging, image["files"])
         try:
             left_out = image_archive.present_files(image, docker.present_layers(self.run))
         except NoAnswer:
@@ -593,8 +598,8 @@ class Image:
         self.image_id = str(present["id"])
         if not left_out:
             spread_files.describe_saved(self.folder, self.image_id, image)
-        for name in beneath.names(files.staging) if left_out else []:
-            beneath.remove(files.staging, name)  # a part of an image serves nobody
+        else:
+            remove_others(files.staging, ())  # a part of an image serves nobody
 
 
 # --- the job ----------------------------------------------------------------------------------------------------------

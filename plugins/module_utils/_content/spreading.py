@@ -82,16 +82,17 @@ def survey(looks: Looks, verify: str = "moved", doubted: Mapping[str, Collection
             is_verifying = any(key in keys for keys in result["verify"].values())
             if thing["lacking"] and not thing["holders"] and not is_verifying:
                 # Spread over hosts, so that several things arrive in parallel; hosts with a part of it first.
-                counts = {
-                    host: (
-                        len(result["fetch"].get(host, [])),
-                        -sum(entry["size"] or 0 for entry in (looks[host]["models"].get(key) or {}).get("files") or []),
-                    )
-                    for host in thing["lacking"]
-                }
-                host = min(counts, key=lambda host: counts[host])
+                host = min(
+                    thing["lacking"],
+                    key=lambda host: (len(result["fetch"].get(host, [])), -_present_bytes(looks[host], key)),
+                )
                 result["fetch"].setdefault(host, []).append(key)
     return result
+
+
+def _present_bytes(look: Mapping[str, Any], key: str) -> int:
+    """Return the bytes that a host has of an incomplete snapshot."""
+    return sum(entry["size"] or 0 for entry in (look["models"].get(key) or {}).get("files") or [])
 
 
 def _survey_image(looks: Looks, key: str, hosts: Sequence[str], notes: list[str]) -> dict[str, Any]:
@@ -123,13 +124,7 @@ def _survey_model(
     """Return the hosts that have and lack a model; add the hosts that verify it, and notes, to the result of the survey."""
     present = {host: looks[host]["models"][key] for host in hosts if has_model(looks[host], key)}
     lacking = [host for host in hosts if host not in present]
-    commit = most_common([model["commit"] for model in present.values()])
-    models = {host: model for host, model in present.items() if model["commit"] == commit}
-    if len(models) < len(present):
-        differing = ", ".join(host for host in present if host not in models)
-        result["notes"].append(
-            f"{key} is another commit on {differing} than {commit} elsewhere; it was not changed there. Set model.revision to a commit"
-        )
+    commit, models = _of_common_commit(key, present, result["notes"])
     verified = [host for host, model in models.items() if all(entry["known"] == "yes" for entry in model["files"])]
     doubtful = _doubtful(models, verified, verify, suspects, len(lacking))
     for host in filter(doubtful.__contains__, models):
@@ -148,6 +143,18 @@ def _survey_model(
         "files": files,
         "verified": bool(verified),
     }
+
+
+def _of_common_commit(key: str, present: Looks, notes: list[str]) -> tuple[str | None, dict[str, Mapping[str, Any]]]:
+    """Return the most frequent commit of a model, and the models that have it; add a note about the other hosts."""
+    commit = most_common([model["commit"] for model in present.values()])
+    models = {host: model for host, model in present.items() if model["commit"] == commit}
+    if len(models) < len(present):
+        differing = ", ".join(host for host in present if host not in models)
+        notes.append(
+            f"{key} is another commit on {differing} than {commit} elsewhere; it was not changed there. Set model.revision to a commit"
+        )
+    return commit, models
 
 
 def _doubtful(models: Looks, verified: Sequence[str], verify: str, suspects: Collection[str], lacking: int) -> set[str]:

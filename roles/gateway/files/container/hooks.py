@@ -339,6 +339,18 @@ def choose(
     return random.choice([row for row in candidates if load(row) == least])
 
 
+def check_alias(caller: Mapping[str, Any], model: str) -> None:
+    """Refuse an alias that the key of a client is not for. Raises PermissionDeniedError."""
+    if caller.get("role") == "client" and model not in caller["aliases"]:
+        # LiteLLM checks this too, but not on every path.
+        raise litellm.PermissionDeniedError(
+            message=f"The key of {caller['name']} is not for {model}.",
+            llm_provider="",
+            model=model,
+            response=httpx.Response(403, request=httpx.Request("POST", "http://gateway")),
+        )
+
+
 class Chooser(CustomLogger):
     """Chooses the backend of each request; holds the request while all backends of its alias are drained."""
 
@@ -364,15 +376,7 @@ class Chooser(CustomLogger):
         parent_otel_span: Any = None,
     ) -> list[dict[str, Any]]:
         record = RECORD.get() or Record()
-        caller = record.caller or {}
-        if caller.get("role") == "client" and model not in caller["aliases"]:
-            # LiteLLM checks this too, but not on every path.
-            raise litellm.PermissionDeniedError(
-                message=f"The key of {caller['name']} is not for {model}.",
-                llm_provider="",
-                model=model,
-                response=httpx.Response(403, request=httpx.Request("POST", "http://gateway")),
-            )
+        check_alias(record.caller or {}, model)
         usable, everything = self.usable(model, healthy_deployments)
         if not usable and everything:
             usable = await self.wait(model, healthy_deployments, record)
