@@ -130,14 +130,8 @@ def value_kind(action: argparse.Action) -> str:
     is_class = json_class(kind) is not None
     if is_class:
         name = "json"
-    elif accepted(kind, "auto") == (True, -1):
-        name = "size-auto"
-    elif accepted(kind, "64k") == (True, 64000):
-        name = "size"
-    elif accepted(kind, "7") == (True, 7) and not accepted(kind, "1.5")[0]:
-        name = "int"
-    elif accepted(kind, "1.5") == (True, 1.5) and not reads_json:
-        name = "float"
+    elif number := number_kind(kind, reads_json):
+        name = number
     elif kind is bool:
         name = "text"  # any text is accepted, and every text but the empty one is true
     elif reads_json and mapping == {"zz": 1}:
@@ -149,6 +143,17 @@ def value_kind(action: argparse.Action) -> str:
         name += "/int" if accepted(kind, "3")[0] else ""  # a bare number is taken as well, as a level
     takes_none = accepted(kind, "None") == (True, None) and (not action.choices or None in action.choices)
     return name + ("/none" if takes_none else "")
+
+
+def number_kind(kind: Any, reads_json: bool) -> str:
+    """Return the kind of an argument that reads numbers, else an empty text."""
+    if accepted(kind, "auto") == (True, -1):
+        return "size-auto"
+    if accepted(kind, "64k") == (True, 64000):
+        return "size"
+    if accepted(kind, "7") == (True, 7) and not accepted(kind, "1.5")[0]:
+        return "int"
+    return "float" if accepted(kind, "1.5") == (True, 1.5) and not reads_json else ""
 
 
 TEXT_FORMS = {
@@ -229,13 +234,20 @@ def describe_option(parser: argparse.ArgumentParser, action: argparse.Action, sp
             raise LayoutError(f"{spellings}: an option without a value of the unknown kind {type(action).__name__}")
         entry["kind"] = "flag"
     else:
-        kind = action.type or str
-        choices = [choice for choice in action.choices or () if choice is not None]
-        suggested = action.metavar if isinstance(action.metavar, (list, tuple)) else ()
-        entry["kind"] = value_kind(action) + arity(action)
-        entry["choices"] = sorted(str(word) for word in choices if accepted(kind, str(word)) == (True, word))
-        entry["suggested"] = sorted(str(word) for word in suggested if word is not None)
+        entry.update(describe_value(action))
     return entry
+
+
+def describe_value(action: argparse.Action) -> dict[str, Any]:
+    """Return kind, choices and suggestions of an option with a value."""
+    kind = action.type or str
+    choices = [choice for choice in action.choices or () if choice is not None]
+    suggested = action.metavar if isinstance(action.metavar, (list, tuple)) else ()
+    return {
+        "kind": value_kind(action) + arity(action),
+        "choices": sorted(str(word) for word in choices if accepted(kind, str(word)) == (True, word)),
+        "suggested": sorted(str(word) for word in suggested if word is not None),
+    }
 
 
 def plain(value: Any) -> Any:
@@ -338,14 +350,7 @@ def json_keys(sources: Sources, parser: argparse.ArgumentParser) -> list[str]:
         target = read or named
         if action.nargs == 0 or not (isinstance(target, type) and dataclasses.is_dataclass(target)):
             continue
-        if read is not None:
-            takes_any = accepted(action.type, '{"no_such_key": 1}')[0]
-        else:  # unknown keys are accepted silently
-            takes_any = (
-                hasattr(target, "__pydantic_fields__")
-                and getattr(target, "__pydantic_config__", {}).get("extra") != "forbid"
-            )
-        if takes_any:
+        if takes_any_key(action, target, read is not None):
             keys.append(f"{name}.*")
         for field in dataclasses.fields(target):
             if not field.init or field.name.startswith("_"):
@@ -353,6 +358,14 @@ def json_keys(sources: Sources, parser: argparse.ArgumentParser) -> list[str]:
             values = literal_words(field.type)
             keys.append(f"{name}.{field.name}" + (f"={','.join(values)}" if values else ""))
     return sorted(keys)
+
+
+def takes_any_key(action: argparse.Action, target: type, when_parsed: bool) -> bool:
+    """Tell whether unknown keys of a class are accepted. when_parsed: the argument itself makes an object of the class."""
+    if when_parsed:
+        return accepted(action.type, '{"no_such_key": 1}')[0]
+    is_model = hasattr(target, "__pydantic_fields__")
+    return is_model and getattr(target, "__pydantic_config__", {}).get("extra") != "forbid"
 
 
 def literal_words(hint: Any) -> list[str]:

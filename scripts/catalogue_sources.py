@@ -185,7 +185,22 @@ def guarded_prefixes(tree: ast.Module) -> set[str]:
 
 def imported_kinds(trees: Mapping[Path, ast.Module]) -> dict[Path, str]:
     """Return the kind of modules that are only imported below a condition, directly or through such a module."""
-    edges: dict[Path, list[tuple[Path, str]]] = {}
+    importers = importers_of(trees)
+    kinds: dict[Path, str] = {}
+    for _round in trees:
+        new = {
+            target: min((worse(kind, kinds.get(by, "always")) for by, kind in ways), key=KINDS_OF_PATHS.index)
+            for target, ways in importers.items()
+        }
+        if new == kinds:
+            break
+        kinds = new
+    return kinds
+
+
+def importers_of(trees: Mapping[Path, ast.Module]) -> dict[Path, list[tuple[Path, str]]]:
+    """Return the modules that import each module, with the kind of the place of each import."""
+    importers: dict[Path, list[tuple[Path, str]]] = {}
     for inside, tree in trees.items():
         for node, kind in with_kinds(tree, "always"):
             if not isinstance(node, ast.ImportFrom) or node.level > len(inside.parents):
@@ -196,17 +211,8 @@ def imported_kinds(trees: Mapping[Path, ast.Module]) -> dict[Path, str]:
                 module = above.joinpath(*filter(None, name.split(".")))
                 for target in (module.with_suffix(".py"), module / "__init__.py"):
                     if target in trees and target != inside:
-                        edges.setdefault(target, []).append((inside, kind))
-    kinds: dict[Path, str] = {}
-    for _round in trees:
-        new = {
-            target: min((worse(kind, kinds.get(by, "always")) for by, kind in ways), key=KINDS_OF_PATHS.index)
-            for target, ways in edges.items()
-        }
-        if new == kinds:
-            break
-        kinds = new
-    return kinds
+                        importers.setdefault(target, []).append((inside, kind))
+    return importers
 
 
 def included_kinds(tree: ast.Module) -> dict[str, str]:
@@ -257,6 +263,21 @@ def environment(root: Path) -> list[str]:
 
     The annotation defines the kind, and calls of C(env_with_choices) and the like the choices.
     """
+    kinds, variables = declared_variables(root)
+    entries = []
+    for name, choices in sorted(variables.items()):
+        kind = next(
+            (word for word in ("bool", "int", "float") if re.search(rf"\b{word}\b", kinds.get(name, ""))), "text"
+        )
+        entries.append(f"{name}:{kind}" + (f"={','.join(choices)}" if choices else ""))
+    direct: set[str] = set()
+    for path in sorted(root.glob("vllm/**/*.py")):
+        direct.update(word for pair in READS.findall(path.read_text(encoding="utf-8")) for word in pair if word)
+    return sorted([*entries, *(f"{name}:direct" for name in direct - variables.keys())])
+
+
+def declared_variables(root: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return annotations and choices of the variables of vllm/envs.py, by name."""
     kinds: dict[str, str] = {}
     variables: dict[str, list[str]] = {}
     for node in ast.walk(ast.parse((root / "vllm" / "envs.py").read_text(encoding="utf-8"))):
@@ -270,16 +291,7 @@ def environment(root: Path) -> list[str]:
                     variables[str(key.value)] = env_choices(value)
     if not variables:
         raise LayoutError("vllm/envs.py has no environment_variables")
-    entries = []
-    for name, choices in sorted(variables.items()):
-        kind = next(
-            (word for word in ("bool", "int", "float") if re.search(rf"\b{word}\b", kinds.get(name, ""))), "text"
-        )
-        entries.append(f"{name}:{kind}" + (f"={','.join(choices)}" if choices else ""))
-    direct: set[str] = set()
-    for path in sorted(root.glob("vllm/**/*.py")):
-        direct.update(word for pair in READS.findall(path.read_text(encoding="utf-8")) for word in pair if word)
-    return sorted([*entries, *(f"{name}:direct" for name in direct - variables.keys())])
+    return kinds, variables
 
 
 # Variables that are read but missing in envs.py; vLLM itself calls them unknown.

@@ -28,7 +28,7 @@ import tarfile
 import textwrap
 import venv
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -209,15 +209,7 @@ def snapshot(answer: Mapping[str, Any]) -> Snapshot:
     """Return the answer of the probe as tables."""
     tables: Snapshot = {name: {} for name in TABLES}
     for option in answer["options"]:
-        default = json.dumps(option["default"], sort_keys=True, separators=(",", ":"))
-        texts = [
-            *option["aliases"],
-            *(f"={word}" for word in option["choices"]),
-            *(f"~{word}" for word in option["suggested"]),
-            *(["!deprecated"] if option["deprecated"] else []),
-        ]
-        option_details = {(":", option["kind"]), (">", default), *(("", text) for text in texts)}
-        tables["options"][option["name"]] = frozenset(option_details)
+        tables["options"][option["name"]] = details_of_option(option)
     for table, names in answer["tables"].items():
         for name in names:
             head, _equals, choices = name.partition("=")
@@ -228,15 +220,34 @@ def snapshot(answer: Mapping[str, Any]) -> Snapshot:
             tables[table][head] = frozenset(details | ({(":", kind)} if kind else set()))
     for name in answer["traits"]:
         tables["traits"][name] = frozenset()
-    for line in answer["requires"]:
+    tables["requirements"].update(requirements_of(answer["requires"]))
+    tables["requirements"]["python"] = frozenset({(">", answer["python"])})
+    refer_to_tables(tables)
+    return tables
+
+
+def details_of_option(option: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """Return kind, default, spellings, choices and remarks of an option."""
+    default = json.dumps(option["default"], sort_keys=True, separators=(",", ":"))
+    texts = [
+        *option["aliases"],
+        *(f"={word}" for word in option["choices"]),
+        *(f"~{word}" for word in option["suggested"]),
+        *(["!deprecated"] if option["deprecated"] else []),
+    ]
+    return frozenset({(":", option["kind"]), (">", default), *(("", text) for text in texts)})
+
+
+def requirements_of(lines: Iterable[str]) -> dict[str, frozenset[tuple[str, str]]]:
+    """Return the bounds of the packages in C(PINS)."""
+    requirements = {}
+    for line in lines:
         match = re.fullmatch(r"([\w.-]+)(\[[\w,-]+\])?\s*([^;]*)(?:;.*)?", line)
         package = match.group(1).replace("_", "-").lower() if match else ""
         if match and package in PINS:
             bounds = ",".join(sorted(part.strip() for part in match.group(3).strip(" ()").split(",")))
-            tables["requirements"][package] = frozenset({(">", (match.group(2) or "") + bounds or "any")})
-    tables["requirements"]["python"] = frozenset({(">", answer["python"])})
-    refer_to_tables(tables)
-    return tables
+            requirements[package] = frozenset({(">", (match.group(2) or "") + bounds or "any")})
+    return requirements
 
 
 def refer_to_tables(tables: Snapshot) -> None:
@@ -270,13 +281,17 @@ def check(text: str, answer: Mapping[str, Any], tables: Snapshot, before: Snapsh
             problems.append(f"--{option['name']} is negated by {option['negatives']}, expected {sorted(expected)}")
         if re.search(r"\d$|\*\*", option["kind"]):
             problems.append(f"--{option['name']} takes values as no option before: {option['kind']}")
-    for name, details in (item for names in tables.values() for item in names.items()):
-        for sign, word in details:
-            # Separators of the catalogue's lines.
-            if "\n" in word or (not sign and ("|" in word or " " in word)) or re.search(r"[| ]", name):
-                problems.append(f"{name}: {word!r} cannot be written down")
+    problems += unwritable_names(tables)
     if problems:
         raise Failed(f"vLLM {text} is not understood:\n  " + "\n  ".join(problems))
+
+
+def unwritable_names(tables: Snapshot) -> Iterator[str]:
+    """Yield the names whose details contain separators of the catalogue's lines."""
+    for name, details in (item for names in tables.values() for item in names.items()):
+        for sign, word in details:
+            if "\n" in word or (not sign and ("|" in word or " " in word)) or re.search(r"[| ]", name):
+                yield f"{name}: {word!r} cannot be written down"
 
 
 def negatives(option: Mapping[str, Any], pairs: bool) -> set[str]:

@@ -95,7 +95,12 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
     ]
     described = {row["variant"]: row["summary"] for row in rows if row["variant"] and row["summary"]}
     notes = [f"- {variant}: {summary}" for variant, summary in described.items() if common.get(variant) != summary]
-    notes += _remarks(rows)
+    notes += [*_remarks(rows), *_published(rows)]
+    return [*lines, *notes, ""] if notes else lines
+
+
+def _published(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each source of published rates."""
     published: dict[str, list[str]] = {}
     for row in rows:
         for entry in row["published"]:
@@ -105,8 +110,7 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
             rate = f"{entry['tokens_per_second']:g}{sparks}{_variant(row)}{conditions and f', {conditions}'}"
             other = f"; of another launch: {entry['other_launch']}" if entry.get("other_launch") else ""
             published.setdefault(f"{entry['source'].removesuffix(USUAL_LOAD)}{other}", []).append(rate)
-    notes += [f"- published: {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
-    return [*lines, *notes, ""] if notes else lines
+    return [f"- published: {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
 
 
 def _images(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -62,15 +62,17 @@ def fits(wheel: str, pythons: tuple[str, ...]) -> bool:
     on_linux = platforms == ["any"] or any(
         platform.startswith(("manylinux", "linux")) and platform.endswith(MACHINES) for platform in platforms
     )
+    return on_linux and any(fits_python(tag, abis, minors) for tag in tags)
 
-    for match in filter(None, (re.fullmatch(r"(cp|py)3(\d*)", tag) for tag in tags)):
-        if match[1] == "py" or "abi3" in abis:  # that one and later ones
-            fits_python = not match[2] or int(match[2]) <= max(minors)
-        else:
-            fits_python = match[2] != "" and int(match[2]) in minors and not any(abi.endswith("t") for abi in abis)
-        if on_linux and fits_python:
-            return True
-    return False
+
+def fits_python(tag: str, abis: list[str], minors: list[int]) -> bool:
+    """Tell whether a Python tag of a wheel with some ABI tags is for one of the Pythons 3.x. minors: their x."""
+    match = re.fullmatch(r"(cp|py)3(\d*)", tag)
+    if not match:
+        return False
+    if match[1] == "py" or "abi3" in abis:  # that one and later ones
+        return not match[2] or int(match[2]) <= max(minors)
+    return match[2] != "" and int(match[2]) in minors and not any(abi.endswith("t") for abi in abis)
 
 
 def resolve(requirements: list[str], python: str, universal: bool) -> list[dict[str, Any]]:
@@ -82,6 +84,11 @@ def resolve(requirements: list[str], python: str, universal: bool) -> list[dict[
         argv += [] if universal else ["--no-deps"]
         subprocess.run([*argv, "--format", "pylock.toml", "--output-file", str(target), str(source)], check=True)
         return list(tomllib.loads(target.read_text(encoding="utf-8"))["packages"])
+
+
+def file_name(wheel: dict[str, Any]) -> str:
+    """Return the file name of a wheel in C(pylock.toml)."""
+    return str(wheel.get("name") or wheel["url"].rpartition("/")[2])
 
 
 def entries(
@@ -97,10 +104,8 @@ def entries(
         marker = re.sub(oldest, "", str(package.get("marker") or ""))
         if "sys_platform == 'win32'" in marker or "sys_platform == 'darwin'" in marker:
             continue
-        wheels = {
-            str(wheel.get("name") or wheel["url"].rpartition("/")[2]): wheel for wheel in package.get("wheels") or []
-        }
-        sums = sorted({str(wheel["hashes"]["sha256"]) for name, wheel in wheels.items() if fits(name, pythons)})
+        wheels = [wheel for wheel in package.get("wheels") or [] if fits(file_name(wheel), pythons)]
+        sums = sorted({str(wheel["hashes"]["sha256"]) for wheel in wheels})
         if not sums and sources and package.get("sdist"):
             sums = [str(package["sdist"]["hashes"]["sha256"])]
             print(f"{package['name']}: no wheel; this is the sum of its source archive", file=sys.stderr)

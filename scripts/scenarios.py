@@ -92,14 +92,11 @@ def steps(name: str) -> list[Step]:
     play = ["ansible-playbook", *(word for word in words if Path(word).parent.name != NIGHTLY)]
     # Only check mode prints differences line by line: each file costs one more question to the host.
     checked, play = play, [word for word in play if word != "--diff"]
-    verifier = settings["verifier"]["options"]
-    options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
-    tests = folder.glob("tests/**/test_*.py")
     commands = {
         "check": [*checked, "--check", "converge.yml"],
         "converge": [*play, "converge.yml"],
         "idempotence": [*play, "converge.yml"],
-        "verify": ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in tests)],
+        "verify": verify_command(settings, folder),
         **{step: [*play, f"{step}.yml"] for step in ("prepare", "cleanup") if (folder / f"{step}.yml").exists()},
     }
     if "prepare" in commands:
@@ -108,6 +105,13 @@ def steps(name: str) -> list[Step]:
             commands["prepare"] = [*play, "--skip-tags", NIGHTLY, "prepare.yml"]
     step_names = [step for step in settings["scenario"]["test_sequence"] if step not in NIGHTLY_STEPS.get(name, ())]
     return [Step(step, commands[step]) for step in step_names if step in commands]
+
+
+def verify_command(settings: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return the command that runs the tests of a scenario."""
+    verifier = settings["verifier"]["options"]
+    options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
+    return ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in folder.glob("tests/**/test_*.py"))]
 
 
 # --- a quick ansible-playbook -----------------------------------------------------------------------------------------

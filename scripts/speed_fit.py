@@ -97,13 +97,7 @@ def _launch(values: Mapping[str, Any]) -> Launch:
         "fp8": MARLIN if "marlin" in linear else "cutlass",
         "fp4": "b12x" if "b12x" in fp4 else "cutlass" if fast else MARLIN,
     }
-    drafting = None
-    spec = values.get("spec")
-    if spec and isinstance(spec.get("accept"), (int, float)):
-        is_mtp = spec["method"] == "mtp"
-        # A DFlash drafter of these models has 2.2 GB, if the row does not say otherwise.
-        size = None if is_mtp else spec.get("bytes", 2.2e9)
-        drafting = Drafting(spec["k"], spec["accept"], spec["k"] if is_mtp else 1, size)
+    drafting = _drafting(values.get("spec") or {})
     tensor = values.get("tp", 1)
     reads = _reads(
         values["config_key"],
@@ -118,6 +112,16 @@ def _launch(values: Mapping[str, Any]) -> Launch:
     captured = captured if values.get("engine", "vllm") == "vllm" else ()
     eager = bool(values.get("eager"))
     return Launch(reads, tensor, eager, kernels, chunk, drafting, captured=captured, piecewise=piecewise)
+
+
+def _drafting(spec: Mapping[str, Any]) -> Drafting | None:
+    """Return the speculative decoding of a row, None without a rate of acceptance."""
+    if not isinstance(spec.get("accept"), (int, float)):
+        return None
+    is_mtp = spec["method"] == "mtp"
+    # A DFlash drafter of these models has 2.2 GB, if the row does not say otherwise.
+    size = None if is_mtp else spec.get("bytes", 2.2e9)
+    return Drafting(spec["k"], spec["accept"], spec["k"] if is_mtp else 1, size)
 
 
 @lru_cache(maxsize=512)

@@ -295,17 +295,9 @@ def sanity(thorough: bool) -> list[Result]:
             checks.append(sanity_check)
             if not newest:
                 newest = core
-                others = [python for python in HOST_PYTHONS if python != controller_python(venv)]
-                available = [python for python in others if find_python(python)]
-                left_out += [
-                    f"host Python {python}: not on this machine" for python in others if python not in available
-                ]
-                pythons = available if thorough else available[:1]
-                tests = ["--test", "compile", "--test", "import"]
-                commands = [[*ansible_test_sanity(venv), "--python", python, *tests] for python in pythons]
-                tree = copy_collection(Path(temporary) / "hosts", SANITY_PATHS)
-                label = f"compile and import on Python {', '.join(pythons)}"
-                checks.append(Check(label, commands, tree, ansible_test_env("hosts", venv)))
+                imports, missing = imports_on_hosts(venv, Path(temporary), thorough)
+                checks.append(imports)
+                left_out += [f"host Python {python}: not on this machine" for python in missing]
             checks.append(syntax_check)
         results = together(checks)
     for line in left_out:
@@ -315,6 +307,19 @@ def sanity(thorough: bool) -> list[Result]:
             finish(Result("ansible-core", False, 0.0, "none of the supported versions can be installed here"))
         )
     return results
+
+
+def imports_on_hosts(venv: Path, folder: Path, thorough: bool) -> tuple[Check, list[str]]:
+    """Return the check that compiles and imports modules on Pythons of hosts, and the Pythons that are not installed."""
+    others = [python for python in HOST_PYTHONS if python != controller_python(venv)]
+    available = [python for python in others if find_python(python)]
+    pythons = available if thorough else available[:1]
+    tests = ["--test", "compile", "--test", "import"]
+    commands = [[*ansible_test_sanity(venv), "--python", python, *tests] for python in pythons]
+    tree = copy_collection(folder / "hosts", SANITY_PATHS)
+    label = f"compile and import on Python {', '.join(pythons)}"
+    missing = [python for python in others if python not in available]
+    return Check(label, commands, tree, ansible_test_env("hosts", venv)), missing
 
 
 def controller_python(venv: Path) -> str:
@@ -557,14 +562,20 @@ def main() -> int:
             passed, not_passed = sum(result.passed for result in results), sum(result.failed for result in results)
             rows.append((name, "ok" if good else "FAILED", seconds, passed, not_passed))
 
+    print_summary(rows, failed, reasons, watch)
+    return 1 if failed else 0
+
+
+def print_summary(
+    rows: list[tuple[str, str, float, int, int]], failed: list[str], reasons: list[str], watch: Stopwatch
+) -> None:
+    """Print a line per stage, the failed stages and their reasons, and the sum of tests as the last line."""
     heading("summary")
     for name, state, seconds, passed, not_passed in rows:
         figures = "" if state == "not run" else f"{duration(seconds):>13}   {passed} passed, {not_passed} failed"
         print(f"   {state:<8} {name:<10} {figures}".rstrip())
     print(f"   {'FAILED in ' + ' and '.join(failed) if failed else 'All good'} after {watch}.")
-    # The last line, see above.
     print("\n".join([*reasons, f"{sum(row[3] for row in rows)} passed, {sum(row[4] for row in rows)} failed"]))
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -120,11 +120,7 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
         raise ValueError(f"{word!r}: write a value of a unit without quotes; they are added if needed")
     value = values[int(numbers[0])]
     if isinstance(value, (list, tuple)):
-        if is_command and is_first and not literals[0].strip(PREFIXES) and literals[1:] == [""]:
-            return literals[0] + command_line(value)
-        if literals != ["", ""]:
-            raise ValueError(f"{word!r}: a list of words needs spaces around it")
-        return " ".join(quote(text_of(item)) if is_command else paths(text_of(item)) for item in value)
+        return _unit_list(word, literals, value, is_command, is_first)
     texts = [text_of(values[int(number)]) for number in numbers]
     if is_command and is_first and not literals[0].strip(PREFIXES):
         _check_program(texts[0])
@@ -136,6 +132,15 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
     prefix = literals[0][: len(literals[0]) - len(unprefixed)]
     literals[0] = unprefixed
     return f'{prefix}"' + "".join(map("".join, zip(literals, [*map(escape, texts), ""]))) + '"'
+
+
+def _unit_list(word: str, literals: Sequence[str], items: Sequence[Any], is_command: bool, is_first: bool) -> str:
+    """Fill a word that stands for a list: a whole command line, or several words."""
+    if is_command and is_first and not literals[0].strip(PREFIXES) and literals[1:] == [""]:
+        return literals[0] + command_line(items)
+    if literals != ["", ""]:
+        raise ValueError(f"{word!r}: a list of words needs spaces around it")
+    return " ".join(quote(text_of(item)) if is_command else paths(text_of(item)) for item in items)
 
 
 # --- the other syntaxes -------------------------------------------------------------------------------------------------

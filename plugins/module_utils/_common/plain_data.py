@@ -103,13 +103,9 @@ def unfit(value: Any, where: str, endless: Collection[str] = ()) -> list[str]:
 def _unfit(value: Any, place: str, endless: Collection[str], depth: int) -> Iterator[tuple[str, str]]:
     if value is None or isinstance(value, bool):
         return
-    if isinstance(value, str):
-        if why := _unfit_text(value):
+    if isinstance(value, (str, int, float)):
+        if why := _unfit_text(value) if isinstance(value, str) else _unfit_number(value, endless):
             yield place, why
-    elif isinstance(value, (int, float)):
-        if not (abs(value) <= LARGEST or (isinstance(value, float) and endless is EVERYWHERE)):  # NaN compares as false
-            is_finite = isinstance(value, int) or math.isfinite(value)
-            yield place, "is a number of more than 19 digits." if is_finite else f"is {value}, which is no number."
     elif depth == DEEPEST:
         yield place, f"has more than {DEEPEST} levels of lists and mappings."
     elif isinstance(value, Mapping):
@@ -128,6 +124,13 @@ def _unfit(value: Any, place: str, endless: Collection[str], depth: int) -> Iter
             place,
             f"is of the type {type(value).__name__}, which is neither text, number, list nor mapping; quote it.",
         )
+
+
+def _unfit_number(value: float, endless: Collection[str]) -> str:
+    if abs(value) <= LARGEST or (isinstance(value, float) and endless is EVERYWHERE):  # NaN compares as false
+        return ""
+    is_finite = isinstance(value, int) or math.isfinite(value)
+    return "is a number of more than 19 digits." if is_finite else f"is {value}, which is no number."
 
 
 def several_lines(value: Any, where: str, free: Collection[str] = ()) -> list[str]:

@@ -79,8 +79,7 @@ def in_words(words: Sequence[Any]) -> list[str]:
     """
     names = []
     texts = [str(word) for word in words]
-    for index, text in enumerate(texts):
-        before = texts[index - 1] if index else ""
+    for number, (before, text) in enumerate(zip(["", *texts], texts), 1):
         variable = _variable(text, before)
         if variable is not None:
             name, equals, value = variable.partition("=")
@@ -92,7 +91,7 @@ def in_words(words: Sequence[Any]) -> list[str]:
         elif "=" not in before and _is_secret_option(before):
             names += [before] if not text.startswith("-") and redaction.could_be_secret(text, before) else []
         elif holds_secret(text):
-            names.append(option if equals and option.startswith("-") else f"word {index + 1}")
+            names.append(option if equals and option.startswith("-") else f"word {number}")
     return names
 
 

@@ -162,28 +162,29 @@ def _apply(function: Callable[[Any, str], Any], value: Any, where: str, wrong: l
         return value
 
 
-def _read_list(form: list[Any], value: Any, where: str, wrong: list[str], most: int = MOST_ENTRIES) -> Any:
-    if not isinstance(value, (list, tuple)):
-        wrong.append(refused(where, value, "a list"))
-    elif len(value) > most:
+def _is_collection(value: Any, types: Any, description: str, where: str, wrong: list[str], most: int) -> bool:
+    """Tell whether a value is of one of the types, with at most C(most) entries; C(wrong) receives the problem."""
+    if not isinstance(value, types):
+        wrong.append(refused(where, value, description))
+        return False
+    if len(value) > most:
         wrong.append(f"{where} has {len(value)} entries, more than {most}")
-    else:
-        return [_read(form[0], item, f"{where}[{index}]", wrong) for index, item in enumerate(value)]
-    return value
+    return len(value) <= most
+
+
+def _read_list(form: list[Any], value: Any, where: str, wrong: list[str], most: int = MOST_ENTRIES) -> Any:
+    if not _is_collection(value, (list, tuple), "a list", where, wrong, most):
+        return value
+    return [_read(form[0], item, f"{where}[{index}]", wrong) for index, item in enumerate(value)]
 
 
 def _read_mapping(form: dict[Any, Any], value: Any, where: str, wrong: list[str], most: int = MOST_ENTRIES) -> Any:
-    if not isinstance(value, Mapping):
-        wrong.append(refused(where, value, "a mapping"))
+    if not _is_collection(value, Mapping, "a mapping", where, wrong, most):
         return value
-    if len(value) > most:
-        wrong.append(f"{where} has {len(value)} entries, more than {most}")
-        return value
-    record = {key: entry_form for key, entry_form in form.items() if isinstance(key, str)}
-    missing = [key for key in record if not key.endswith("?") and key not in value]
+    names = {key.rstrip("?"): entry_form for key, entry_form in form.items() if isinstance(key, str)}
+    missing = [name for name in names if name in form and name not in value]
     if missing:
         wrong.append(f"{where} lacks {', '.join(map(repr, missing))}")
-    names = {key.rstrip("?"): entry_form for key, entry_form in record.items()}
     entries = {
         name: _read(entry_form, value[name], f"{where}.{name}", wrong)
         for name, entry_form in names.items()

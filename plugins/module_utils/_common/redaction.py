@@ -379,6 +379,26 @@ def _is_first_of_line(text: str, start: int, marks: str) -> bool:
     return not text[text.rfind("\n", 0, start) + 1 : start].strip(marks)
 
 
+def _split_row(line: str) -> tuple[str, list[str]]:
+    """Return the separator and the cells of a row of a table; no cells for a line that is none."""
+    separator = next((mark for mark in "|\t;," if mark in line), "")
+    return separator, line.split(separator) if separator and "=" not in line else []
+
+
+def _name_columns(cells: Iterable[str]) -> set[int]:
+    """Return the columns whose cell is the name of a secret."""
+    return {
+        index for index, cell in enumerate(cells) if _is_secret(cell.strip("\"'`* ")) and _NAME_CELL.fullmatch(cell)
+    }
+
+
+def _names_secret(name: str, before: str) -> bool:
+    """Tell whether the name of a pair marks its value as a secret; before: the character in front of the name."""
+    in_query = before in ("?", "&", ";") and _QUERY_WORDS & set(words_of(name))
+    is_option = name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper()  # -eNAME of docker run
+    return bool(in_query or is_option or _is_secret(name))
+
+
 class Redactor:
     """Removes secrets from texts and counts them."""
 
@@ -444,9 +464,7 @@ class Redactor:
     def _pair(self, text: str, match: re.Match[str]) -> tuple[str, int] | None:
         """Remove the value behind a name and an equals sign or colon."""
         name, at, before = match["name"].lstrip("-"), match.end(), text[match.start() - 1 : match.start()]
-        in_query = before in ("?", "&", ";") and _QUERY_WORDS & set(words_of(name))
-        is_option = name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper()  # -eNAME of docker run
-        if not (in_query or is_option or _is_secret(name)):
+        if not _names_secret(name, before):
             return None
         line_end = _line_end(text, at)
         if match["equals"] != ":":
@@ -530,13 +548,8 @@ class Redactor:
             if columns and line.count(separator) == width:
                 lines[number] = self._clean_row(line, separator, columns)
                 continue
-            columns, separator = set(), next((mark for mark in "|\t;," if mark in line), "")
-            cells = line.split(separator) if separator and "=" not in line else []
-            names = {
-                index
-                for index, cell in enumerate(cells)
-                if _is_secret(cell.strip("\"'`* ")) and _NAME_CELL.fullmatch(cell)
-            }
+            columns, (separator, cells) = set(), _split_row(line)
+            names = _name_columns(cells)
             filled = [index for index, cell in enumerate(cells) if cell.strip()]
             if separator == "|" and len(filled) == 2 and names == {filled[0]}:
                 # | api_key | value |

@@ -98,7 +98,7 @@ def read(
     right = defaults(allowed) if fill else {}
     for name, key in allowed.items():
         value = values.get(name)
-        if value is None or (key.required and value in ("", [], {})):
+        if _is_left_out(key, value):
             if key.required:
                 problems.add(f"'{prefix}{name}' is missing: {key.meaning}.")
             elif nulls and name in values:
@@ -112,6 +112,10 @@ def read(
         else:
             right[name] = copy.copy(value)
     return right
+
+
+def _is_left_out(key: Key, value: Any) -> bool:
+    return value is None or (key.required and value in ("", [], {}))
 
 
 def filled(problems: Problems, values: Mapping[str, Any], keys: Keys, prefix: str = "") -> dict[str, Any]:
@@ -148,16 +152,22 @@ def wrong(key: Key, value: Any) -> str:
     if isinstance(value, NUMBER) and not isinstance(value, bool):
         is_right = plain_data.is_number(value, -plain_data.LARGEST, plain_data.LARGEST) and _within(key, value)
         return "" if is_right else f"is {plain_data.shown(value)}; it must be {_allowed(key)}."
-    is_text = isinstance(value, str)
-    chosen = [value] if is_text else value if isinstance(value, list) else []
-    unknown = [choice for choice in chosen if choice not in key.choices] if key.choices else []
-    if unknown:
-        suggestion = _suggested(unknown[0], key.choices, "it must" if is_text else "its entries must")
-        shown = plain_data.shown(unknown[0])
-        return f"{'is' if is_text else 'contains'} {shown}; {suggestion} be {one_of(key.choices)}."
+    if why := _wrong_choice(key, value):
+        return why
     if isinstance(value, str) and key.form and value != key.default and not key.form(value):
         return f"is {plain_data.shown(value)}; it must be {key.like}."
     return ""
+
+
+def _wrong_choice(key: Key, value: Any) -> str:
+    """Return the problem of a text, or of the first entry of a list, that is no choice of the key."""
+    is_text = isinstance(value, str)
+    chosen = [value] if is_text else value if isinstance(value, list) else []
+    unknown = [choice for choice in chosen if choice not in key.choices] if key.choices else []
+    if not unknown:
+        return ""
+    suggestion = _suggested(unknown[0], key.choices, "it must" if is_text else "its entries must")
+    return f"{'is' if is_text else 'contains'} {plain_data.shown(unknown[0])}; {suggestion} be {one_of(key.choices)}."
 
 
 def _how_to_write(key: Key, value: Any) -> str:

@@ -279,10 +279,7 @@ def _applied(name: str, value: Value | None, operation: str, shell: Shell, quote
     if sign in ("-", "=") and missing:
         if value is None and not word and name.isdigit() and shell.arguments is None:
             return unknown
-        default = _word(word, shell, quoted)
-        if sign == "=" and isinstance(default, str):
-            shell.values[name] = default
-        return default
+        return _default(name, word, sign == "=", shell, quoted)
     if sign == "+":
         return "" if missing else _word(word, shell, quoted)
     if value is None:
@@ -290,6 +287,14 @@ def _applied(name: str, value: Value | None, operation: str, shell: Shell, quote
     if sign or not operation:
         return value
     return value if isinstance(value, list) else _cut(value, operation, shell, unknown)
+
+
+def _default(name: str, word: str, assigns: bool, shell: Shell, quoted: bool) -> Value:
+    """Return the default of a missing variable; C(=) also assigns it."""
+    value = _word(word, shell, quoted)
+    if assigns and isinstance(value, str):
+        shell.values[name] = value
+    return value
 
 
 def _word(word: str, shell: Shell, quoted: bool) -> Value:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, unknown_names, unquoted
+from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, Value, unknown_names, unquoted
 
 TAKEN, PERHAPS, SKIPPED = 2, 1, 0
 MOST_COMMANDS = 4_000
@@ -129,13 +129,7 @@ class _Script(Reader):
             self._skip_lines()
             if self.done:
                 raise ValueError(f"line {self.line}: nothing follows the '{sign}'; no shell would take this")
-            # Behind C(&&) and C(||) the status of the commands before decides.
-            if sign == "&&":
-                current = SKIPPED if status is False else current
-            elif sign == "||":
-                current = SKIPPED if status is True or mode == SKIPPED else mode if status is False else PERHAPS
-            else:
-                current = mode
+            current = _mode_behind(sign, status, current, mode)
 
     # --- one command ----------------------------------------------------------------------------------------------
 
@@ -179,10 +173,10 @@ class _Script(Reader):
         if word == "time":
             self.position += len(word)
             return self._command(mode)
-        if reader is None and self.text.startswith("((", self.position):
+        if self.text.startswith("((", self.position):
             self.position = _behind(self.text, self.position, "))")
             return None
-        if reader is None and self.text.startswith("(", self.position):
+        if self.text.startswith("(", self.position):
             reader = self._group
         if reader is None:
             return self._simple(mode)
@@ -319,15 +313,19 @@ class _Script(Reader):
             self._inside(text, mode)
         words = command.words
         if not words or words[0] in _DECLARING:
-            for name, value, more in assigned:
-                is_set = name in self.shell.arrays or bool(self.shell.values.get(name))
-                if mode == TAKEN or not is_set:
-                    self.shell.assign(name, value, more)
-            if words[:1] == ["export"] or words[:2] == ["declare", "-x"]:
-                self.exported.update({name: self.shell.values[name] for name in words[1:] if name in self.shell.values})
+            self._assign(words, assigned, mode)
             return None if any(isinstance(value, str) and "$(" in value for _n, value, _m in assigned) else True
         command.variables = {name: value for name, value, _more in assigned if isinstance(value, str)}
         return self._called(command, mode)
+
+    def _assign(self, words: list[str], assigned: list[tuple[str, Value, bool]], mode: int) -> None:
+        """Set the variables of a command that only assigns or declares them."""
+        for name, value, more in assigned:
+            is_set = name in self.shell.arrays or bool(self.shell.values.get(name))
+            if mode == TAKEN or not is_set:
+                self.shell.assign(name, value, more)
+        if words[:1] == ["export"] or words[:2] == ["declare", "-x"]:
+            self.exported.update({name: self.shell.values[name] for name in words[1:] if name in self.shell.values})
 
     def _called(self, command: Command, mode: int) -> bool | None:
         words = command.words
@@ -375,6 +373,15 @@ class _Script(Reader):
         for name in [name for name in self.functions if name not in self.called]:
             if name not in self.called:
                 self._call(name, None, PERHAPS)
+
+
+def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int:
+    """Return the mode of the command behind C(&&), C(||) or a pipe. status: of the commands before it, C(None) if unknown."""
+    if sign == "&&":
+        return SKIPPED if status is False else current
+    if sign == "||":
+        return SKIPPED if status is True or mode == SKIPPED else mode if status is False else PERHAPS
+    return mode
 
 
 def _behind(text: str, position: int, end: str) -> int:

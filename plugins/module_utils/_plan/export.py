@@ -57,6 +57,10 @@ PLACEHOLDERS = {
     "max-num-seqs": "max_num_seqs",
 }
 """Options of vLLM that a recipe has as defaults, by their names there."""
+COMPOSE_VALUES = {"--gpus": "gpus", **{option: key for key, option in import_compose.VALUES.items()}}
+COMPOSE_LISTS = {option: key for key, option in import_compose.LISTS.items() if key != "networks"}
+COMPOSE_FLAGS = {option: key for key, option in import_compose.FLAGS.items()}
+"""Keys of compose by the options of docker run."""
 IN_DOUBLE_QUOTES = re.compile(r'[\\"$`]')
 """Characters that bash reads between double quotes."""
 NAMED_VOLUME = re.compile(r"[a-zA-Z0-9][\w.-]*")
@@ -191,8 +195,15 @@ def launch_of(planned: PlannedService) -> Launch:
     )
     if any(HASHED.fullmatch(name) for name in planned.pip):
         launch.notes.append("pip installs by version, without the checksums of the inventory")
+    _add_options(launch, planned, run.options)
+    _note_places(launch, planned)
+    return launch
+
+
+def _add_options(launch: Launch, planned: PlannedService, options: Iterable[tuple[str, str | None]]) -> None:
+    """Add the options of docker run that this collection did not add."""
     own_files = {file.host: file for file in planned.files}
-    for option, value in run.options:
+    for option, value in options:
         if option in ("--volume", "--mount"):
             _add_mount(launch, planned, own_files, option, value or "")
         elif option == "--env":
@@ -201,8 +212,6 @@ def launch_of(planned: PlannedService) -> Launch:
             launch.secrets += [] if equals or name in launch.secrets else [name]
         elif not _is_own(option, value, planned):
             launch.run.options.append((option, value))
-    _note_places(launch, planned)
-    return launch
 
 
 def _is_own(option: str, value: str | None, planned: PlannedService) -> bool:
@@ -338,28 +347,8 @@ def _compose(launch: Launch) -> tuple[dict[str, Any], list[str]]:
     """Return a compose file, and notes about options without a key."""
     body: dict[str, Any] = {"image": launch.run.image, "container_name": launch.name, "restart": "unless-stopped"}
     notes: list[str] = []
-    values = {option: key for key, option in import_compose.VALUES.items()}
-    lists = {option: key for key, option in import_compose.LISTS.items() if key != "networks"}
-    flags = {option: key for key, option in import_compose.FLAGS.items()}
     for option, value in launch.run.options:
-        mount = value if option == "--volume" else _short_mount(str(value)) if option == "--mount" else None
-        if mount:
-            body.setdefault("volumes", []).append(mount)
-        elif option == "--gpus":
-            body["gpus"] = value
-        elif option == "--ulimit":
-            name, _equals, limit = str(value).partition("=")
-            soft, colon, hard = limit.partition(":")
-            body.setdefault("ulimits", {})[name] = {"soft": int(soft), "hard": int(hard)} if colon else int(soft)
-        elif option in flags:
-            body[flags[option]] = True
-        elif option in lists:
-            body.setdefault(lists[option], []).append(value)
-        elif option in values:
-            body[values[option]] = value
-        elif option == "--entrypoint":
-            body["entrypoint"] = [value] if value else []
-        else:
+        if not _set_compose_key(body, option, value):
             notes.append(f"not in this form: {option} {value or ''}".rstrip())
     body["environment"] = [*launch.secrets, *(f"{name}={value}" for name, value in launch.env.items())]
     entrypoint, command = launch.start
@@ -369,6 +358,28 @@ def _compose(launch: Launch) -> tuple[dict[str, Any], list[str]]:
     named = [source for source, _target in launch.run.mounts if NAMED_VOLUME.fullmatch(source)]
     document = {"services": {launch.name: _doubled(body)}, "volumes": dict.fromkeys(named)}
     return {key: part for key, part in document.items() if part}, notes
+
+
+def _set_compose_key(body: dict[str, Any], option: str, value: str | None) -> bool:
+    """Set the key of an option of docker run in a service of compose; tells whether compose has one."""
+    mount = value if option == "--volume" else _short_mount(str(value)) if option == "--mount" else None
+    if mount:
+        body.setdefault("volumes", []).append(mount)
+    elif option == "--ulimit":
+        name, _equals, limit = str(value).partition("=")
+        soft, colon, hard = limit.partition(":")
+        body.setdefault("ulimits", {})[name] = {"soft": int(soft), "hard": int(hard)} if colon else int(soft)
+    elif option in COMPOSE_FLAGS:
+        body[COMPOSE_FLAGS[option]] = True
+    elif option in COMPOSE_LISTS:
+        body.setdefault(COMPOSE_LISTS[option], []).append(value)
+    elif option in COMPOSE_VALUES:
+        body[COMPOSE_VALUES[option]] = value
+    elif option == "--entrypoint":
+        body["entrypoint"] = [value] if value else []
+    else:
+        return False
+    return True
 
 
 def _short_mount(value: str) -> str | None:
@@ -399,22 +410,6 @@ def _recipe(form: str, launch: Launch) -> tuple[dict[str, Any], list[str]]:
         if name:
             defaults[name] = words[index + 1] if name == "host" else _number(words[index + 1])
             words[index + 1] = f"\0{name}\0"
-    lines: list[list[str]] = [["vllm", "serve"]]
-    for word in words:
-        if word.startswith("--"):
-            lines.append([])
-        text = shlex.quote(word) if not word.startswith("\0") else word
-        # eugr fills its template as Python formats texts, so that braces are doubled; sparkrun replaces names alone.
-        text = text.replace("{", "{{").replace("}", "}}") if form == "eugr" else text
-        lines[-1].append(f"{{{text[1:-1]}}}" if word.startswith("\0") else text)
-    command = " \\\n  ".join(" ".join(line) for line in lines)
-    command = "".join(f"pip install {shlex.quote(name)}\n" for name in launch.pip) + command + "\n"
-    by_cluster = {*CLUSTER_ENV, *engine_env.ALWAYS, *engine_env.RING, *engine_env.LONG_RING, *engine_env.MANY}
-    env = {name: value for name, value in launch.env.items() if launch.nodes == 1 or name not in by_cluster}
-    if form == "eugr":
-        # Its launcher writes export NAME="value" into a script of bash.
-        env = {name: IN_DOUBLE_QUOTES.sub(r"\\\g<0>", value) for name, value in env.items()}
-    env.update({name: f"${{{name}}}" for name in launch.secrets})
     document: dict[str, Any] = {
         "recipe_version": "1" if form == "eugr" else "2",
         "name": launch.name,
@@ -427,10 +422,37 @@ def _recipe(form: str, launch: Launch) -> tuple[dict[str, Any], list[str]]:
         document.update(min_nodes=launch.nodes, max_nodes=launch.nodes)
     else:
         document["cluster_only" if launch.nodes > 1 else "solo_only"] = True
-    document.update(defaults=defaults, env=env, command=command)
-    mine = [(option, value) for option, value in launch.run.options if option not in IN_EVERY_RECIPE]
-    mine = [(option, value) for option, value in mine if f":{CONTAINER_HF_HOME}" not in str(value)]
-    return document, [f"not in this form: {option} {value or ''}".rstrip() for option, value in mine]
+    pip = "".join(f"pip install {shlex.quote(name)}\n" for name in launch.pip)
+    command = f"{pip}{_recipe_command(form, words)}\n"
+    document.update(defaults=defaults, env=_recipe_env(form, launch), command=command)
+    return document, [
+        f"not in this form: {option} {value or ''}".rstrip()
+        for option, value in launch.run.options
+        if option not in IN_EVERY_RECIPE and f":{CONTAINER_HF_HOME}" not in str(value)
+    ]
+
+
+def _recipe_command(form: str, words: Sequence[str]) -> str:
+    """Return C(vllm serve) of a recipe; a word between two NUL characters is the name of a default."""
+    lines: list[list[str]] = [["vllm", "serve"]]
+    for word in words:
+        if word.startswith("--"):
+            lines.append([])
+        text = shlex.quote(word) if not word.startswith("\0") else word
+        # eugr fills its template as Python formats texts, so that braces are doubled; sparkrun replaces names alone.
+        text = text.replace("{", "{{").replace("}", "}}") if form == "eugr" else text
+        lines[-1].append(f"{{{text[1:-1]}}}" if word.startswith("\0") else text)
+    return " \\\n  ".join(" ".join(line) for line in lines)
+
+
+def _recipe_env(form: str, launch: Launch) -> dict[str, str]:
+    """Return the variables of a recipe; its launcher sets those of a cluster."""
+    by_cluster = {*CLUSTER_ENV, *engine_env.ALWAYS, *engine_env.RING, *engine_env.LONG_RING, *engine_env.MANY}
+    env = {name: value for name, value in launch.env.items() if launch.nodes == 1 or name not in by_cluster}
+    if form == "eugr":
+        # Its launcher writes export NAME="value" into a script of bash.
+        env = {name: IN_DOUBLE_QUOTES.sub(r"\\\g<0>", value) for name, value in env.items()}
+    return {**env, **{name: f"${{{name}}}" for name in launch.secrets}}
 
 
 def _number(text: str) -> int | float | str:

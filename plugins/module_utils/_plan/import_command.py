@@ -24,15 +24,27 @@ def read_command(draft: Draft, container_env: Mapping[str, str | None], catalogu
         engine.bare = draft.by_docker and replaces_entrypoint and not catalogued
     if entrypoint is not None and not (engine and engine.bare):
         draft.leave(f"--entrypoint {entrypoint or repr('')}", "the image's own entrypoint is used")
-    by_image = catalogued == "serve" and not replaces_entrypoint and draft.by_docker
     engine = engine or _started_by_image(draft, env, words, catalogued)
     if engine is None:
         _refuse_other_programs(draft, env, words, entrypoint, catalogued == "serve")
         engine = Engine(words=words)
-    elif by_image and words and program_name(words[0]) == "vllm":
+    elif not replaces_entrypoint:
+        _leave_second_serve(draft, words, catalogued)
+    _read_surroundings(draft, env, engine)
+    engine.env = env
+    return engine
+
+
+def _leave_second_serve(draft: Draft, words: Sequence[str], catalogued: str | None) -> None:
+    """Record a command C(vllm serve) that repeats the image's entrypoint."""
+    if catalogued == "serve" and draft.by_docker and words and program_name(words[0]) == "vllm":
         draft.leave(
             "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
         )
+
+
+def _read_surroundings(draft: Draft, env: dict[str, str | None], engine: Engine) -> None:
+    """Record the programs and other commands around the engine, with their packages, and add their variables to C(env)."""
     while engine.words[:2] == ["vllm", "serve"]:
         draft.leave("vllm serve", "stands there twice")
         engine.words = engine.words[2:]
@@ -53,8 +65,6 @@ def read_command(draft: Draft, container_env: Mapping[str, str | None], catalogu
             draft.leave(f"{name}={value}", "the image's own is kept")
         else:
             env[name] = value
-    engine.env = env
-    return engine
 
 
 def _started_by_image(
@@ -85,21 +95,25 @@ def _refuse_other_programs(
     mounted = any(words[:1] == [target] for _source, target in draft.run.mounts)
     only_path = len(words) == 1 and words[0].startswith("/") and not mounted
     program = import_engine.program(words) or (brief(words[:1]) if entrypoint else "")
-    # A name without a folder is neither an option nor a model.
-    bare_name = bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
-    if not program and not serves and draft.by_docker and (only_path or bare_name):
-        program = brief(words[:1])
-    path = import_inline.script_path(words)
-    if program and not path and not only_path:
-        raise Unreadable(f"the container runs {program}, not vllm serve")
+    if not program and not serves and draft.by_docker:
+        if not words:
+            raise Unreadable(_unknown_start(draft, env))
+        # A name without a folder is neither an option nor a model.
+        bare_name = "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
+        program = brief(words[:1]) if only_path or bare_name else ""
     if program:
-        shown = program if path in program else f"{program} {path}"
-        raise Unreadable(
-            f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the script, or the "
-            "command from docker top"
-        )
-    if not words and not serves and draft.by_docker:
-        raise Unreadable(_unknown_start(draft, env))
+        raise Unreadable(_other_program(program, import_inline.script_path(words), only_path))
+
+
+def _other_program(program: str, path: str, only_path: bool) -> str:
+    """Return why a container is refused. program: in its command. path: of its script, empty without one."""
+    if not path and not only_path:
+        return f"the container runs {program}, not vllm serve"
+    shown = program if path in program else f"{program} {path}"
+    return (
+        f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the script, or the command "
+        "from docker top"
+    )
 
 
 def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:

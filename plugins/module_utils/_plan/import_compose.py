@@ -80,10 +80,8 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
     }
     name, body = _chosen(services, draft.select)
     for other, other_body in services.items():
-        run = _outline(other_body)
-        if other != name and (run is None or not draft.note_download(run.command, "", run.mounts)):
-            joins = run is not None and run_role(run) in ("ray", "rank")
-            draft.leave(f"service {other}", RANKS if joins else "another service of the compose file")
+        if other != name:
+            _note_other(draft, other, _outline(other_body))
     body = {key: value for key, value in body.items() if value is not None}
     draft.name = str(body.get("container_name") or name)
     _check_types(name, body)
@@ -97,6 +95,13 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
         draft.run.command = [*start[1:], *draft.run.command]
     if body.get("build") and not draft.run.image:
         draft.leave("image", "is built by the compose file: push it to a registry and name it (image)")
+
+
+def _note_other(draft: Draft, name: str, run: DockerRun | None) -> None:
+    """Record a service that is not imported: as a download, else with the reason."""
+    if run is None or not draft.note_download(run.command, "", run.mounts):
+        joins = run is not None and run_role(run) in ("ray", "rank")
+        draft.leave(f"service {name}", RANKS if joins else "another service of the compose file")
 
 
 def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
@@ -130,20 +135,21 @@ def _outline(body: Mapping[str, Any]) -> DockerRun | None:
 
 
 def _chosen(services: Mapping[str, dict[str, Any]], select: str | None) -> tuple[str, dict[str, Any]]:
-    """Return name and body of the service to import: the selected one, else the only service with vLLM.
-
-    Of several, the only leading engine without a profile counts, else the only leading engine.
-    """
+    """Return name and body of the service to import: the selected one, else the only service with vLLM."""
     entries = list(services.items())
     if select is not None:
         named = [entry for entry in entries if select and select in (entry[0], entry[1].get("container_name"))]
         return named[0] if named else choose(entries, select, "services that run vLLM")
+    return choose(_engines(entries) or (entries if len(entries) == 1 else []), None, "services that run vLLM")
+
+
+def _engines(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the services with vLLM: the only leading engine without a profile, else the leading engines, else all."""
     engines = [entry for entry in entries if "vllm" in str(entry)]
     runs = [_outline(body) for _name, body in engines]
     leading = [entry for entry, run in zip(engines, runs) if run is None or run_role(run) == "engine"]
     default = [entry for entry in leading if not entry[1].get("profiles")]
-    engines = default if len(default) == 1 else leading or engines
-    return choose(engines or (entries if len(entries) == 1 else []), None, "services that run vLLM")
+    return default if len(default) == 1 else leading or engines
 
 
 def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:

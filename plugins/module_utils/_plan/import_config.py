@@ -27,12 +27,7 @@ def add_config(
     if config:
         service["config"] = dict(config)
         return
-    choices = [
-        (name, variant, recipe, body or {})
-        for name, recipe in sorted(known_recipes.items())
-        for variant, body in (("", {}), *(recipe.get("variants") or {}).items())
-        if _same_model(service["model"], {**recipe.get("model", {}), **(body or {}).get("model", {})}.get("repo") or "")
-    ]
+    choices = _serving_recipes(known_recipes, service["model"])
     if not choices:
         return
     name, variant, recipe, body = min(choices, key=lambda choice: _distance(service, nodes, choice[2], choice[3]))
@@ -50,6 +45,18 @@ def add_config(
         f"recipe {name}" + (f", variant {variant}" if variant else ""),
         f"serves the same model and gave its config; {label} instead of model, image, args and config takes all of it",
     )
+
+
+def _serving_recipes(
+    known_recipes: Mapping[str, Mapping[str, Any]], model: Mapping[str, Any]
+) -> list[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Return name, variant, recipe and body of the variant for each recipe that serves a model."""
+    return [
+        (name, variant, recipe, body or {})
+        for name, recipe in sorted(known_recipes.items())
+        for variant, body in (("", {}), *(recipe.get("variants") or {}).items())
+        if _same_model(model, {**recipe.get("model", {}), **(body or {}).get("model", {})}.get("repo") or "")
+    ]
 
 
 def _same_model(model: Mapping[str, Any], repo: str) -> bool:

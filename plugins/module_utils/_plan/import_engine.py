@@ -173,18 +173,23 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
         else:
             groups[-1].append(word)
     for group in groups:
-        name = program_name(group[0])
-        for index, word in enumerate(group):
-            assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
-            if assignment and (name in ("env", "sudo") or not index):
-                engine.env.setdefault(assignment.group(1), assignment.group(2))
-            elif word == "-u" and name == "env":
-                engine.unset += group[index + 1 : index + 2]
-        if name == "taskset":
-            engine.cpus = _cpus(group) or engine.cpus
-        reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
-        if reason:
-            engine.left_out.append((name if name in ("tmux", "screen") else brief(group), reason))
+        _read_program(group, engine)
+
+
+def _read_program(group: Sequence[str], engine: Engine) -> None:
+    """Read a program in front of the engine with its words: variables, CPUs, and why it is left out."""
+    name = program_name(group[0])
+    for index, word in enumerate(group):
+        assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
+        if assignment and (name in ("env", "sudo") or not index):
+            engine.env.setdefault(assignment.group(1), assignment.group(2))
+        elif word == "-u" and name == "env":
+            engine.unset += group[index + 1 : index + 2]
+    if name == "taskset":
+        engine.cpus = _cpus(group) or engine.cpus
+    reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
+    if reason:
+        engine.left_out.append((name if name in ("tmux", "screen") else brief(group), reason))
 
 
 def _cpus(words: Sequence[str]) -> str:

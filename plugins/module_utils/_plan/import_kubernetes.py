@@ -94,20 +94,23 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
     chosen = _chosen(containers, draft.select)
     for container in containers:
         if container is not chosen:
-            same_workload = container.workload is chosen.workload
-            is_rank = _role(container) in ("rank", "ray") or (same_workload and _of_workers(container))
-            reason = import_scripts.RANKS if is_rank else "another container, which is no part of the engine"
-            draft.leave(f"container {container.name if same_workload else container.text}", reason)
+            _leave_other(draft, container, chosen)
     _take(draft, chosen)
+
+
+def _leave_other(draft: Draft, container: _Container, chosen: _Container) -> None:
+    """Record a container that is not imported, with the reason."""
+    same_workload = container.workload is chosen.workload
+    is_rank = _role(container) in ("rank", "ray") or (same_workload and _of_workers(container))
+    reason = import_scripts.RANKS if is_rank else "another container, which is no part of the engine"
+    draft.leave(f"container {container.name if same_workload else container.text}", reason)
 
 
 def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
     """Return the container that runs the engine, of the workload or name C(select)."""
     candidates = [container for container in containers if select is None or select in container.names]
-    serving = [container for container in candidates if _role(container) in ("engine", "rank")]
-    leading = [container for container in serving if _role(container) == "engine" and not _of_workers(container)]
     waiting = [container for container in candidates if select is not None or _missing_script(container)]
-    matches = leading or serving or waiting
+    matches = _engines(candidates) or waiting
     if select is not None and not matches:
         names = ", ".join(container.text for container in containers)
         raise Unreadable(f"there is no {select!r} among the containers: {names or 'none'}")
@@ -115,6 +118,12 @@ def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
         [(container.text, container) for container in matches], None, "containers that run vLLM"
     )[1]
     return chosen
+
+
+def _engines(containers: Sequence[_Container]) -> list[_Container]:
+    """Return the containers of leading engines, else of all engines and ranks."""
+    serving = [container for container in containers if _role(container) in ("engine", "rank")]
+    return [item for item in serving if _role(item) == "engine" and not _of_workers(item)] or serving
 
 
 def _containers(
@@ -173,13 +182,19 @@ def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
             if name not in container.maps:
                 missing[folder] = name
                 continue
-            data, only = container.maps[name], str(mount.get("subPath") or "")
-            items = [item for item in reference.get("items") or [] if isinstance(item, Mapping)]
-            paths = {str(item.get("key")): str(item.get("path")) for item in items} or {key: key for key in data}
-            for key, path in paths.items():
-                if not only or path == only:
-                    files[folder if only else f"{folder}/{path}"] = text_of(data.get(key, ""))
+            files.update(_mounted_files(reference, container.maps[name], folder, str(mount.get("subPath") or "")))
     return files, missing
+
+
+def _mounted_files(
+    reference: Mapping[str, Any], data: Mapping[str, Any], folder: str, only: str
+) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each file of a ConfigMap. only: the path of the only mounted file, empty for all."""
+    items = [item for item in reference.get("items") or [] if isinstance(item, Mapping)]
+    paths = {str(item.get("key")): str(item.get("path")) for item in items} or {key: key for key in data}
+    for key, path in paths.items():
+        if not only or path == only:
+            yield folder if only else f"{folder}/{path}", text_of(data.get(key, ""))
 
 
 def _missing_script(container: _Container) -> str:

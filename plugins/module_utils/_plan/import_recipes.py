@@ -91,15 +91,19 @@ def _read_common(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
         if key not in _READ_KEYS and value:
             detail = f" {', '.join(map(str, value))}" if isinstance(value, list) else ""
             draft.leave(f"{key}{detail}", _RECIPE_REASONS.get(key, "this key of the recipe has no counterpart"))
-    least = document.get("min_nodes")
-    draft.nodes = least if isinstance(least, int) and not isinstance(least, bool) else 0
-    if document.get("solo_only") or document.get("mode") == "solo":
-        draft.nodes = 1
-    elif document.get("cluster_only") or document.get("mode") == "cluster":
-        draft.nodes = max(draft.nodes, 2)
+    draft.nodes = _least_nodes(document)
     if draft.run.image and "/" not in draft.run.image:
         draft.leave(f"container {draft.run.image}", BUILT_THERE)
     return values
+
+
+def _least_nodes(document: Mapping[str, Any]) -> int:
+    """Return the least number of Sparks of a recipe, 0 without one."""
+    if document.get("solo_only") or document.get("mode") == "solo":
+        return 1
+    least = document.get("min_nodes")
+    nodes = least if isinstance(least, int) and not isinstance(least, bool) else 0
+    return max(nodes, 2) if document.get("cluster_only") or document.get("mode") == "cluster" else nodes
 
 
 _ESCAPED = re.compile(r'\\([\\"$`])')
@@ -156,11 +160,7 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any]) -> None:
         words += words_of(part.get("extra_args"))
         draft.env(part.get("extra_env"))
     for name, body in _features(draft, document, variant).items():
-        mode, modes = body, body.get("modes")
-        if isinstance(modes, Mapping) and modes:
-            default = (variant.get("default_modes") or {}).get(name) or body.get("default_mode")
-            chosen = modes.get(default or next(iter(modes)))
-            mode = chosen if isinstance(chosen, Mapping) else {}
+        mode = _mode(body, (variant.get("default_modes") or {}).get(name))
         override = _hardware(mode.get("hardware_overrides")) or _hardware(body.get("hardware_overrides"))
         draft.env(mode.get("env"))
         words += words_of(override.get("args") or mode.get("args"))
@@ -236,6 +236,15 @@ def _features(draft: Draft, document: Mapping[str, Any], variant: Mapping[str, A
     return {name: features[name] for name in selected}
 
 
+def _mode(feature: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
+    """Return the named mode of a feature, else its default; a feature without modes is its only one."""
+    modes = feature.get("modes")
+    if not isinstance(modes, Mapping) or not modes:
+        return feature
+    mode = modes.get(name or feature.get("default_mode") or next(iter(modes)))
+    return mode if isinstance(mode, Mapping) else {}
+
+
 def _recipe_image(
     draft: Draft, model: Mapping[str, Any], variant: Mapping[str, Any], on_spark: Mapping[str, Any]
 ) -> str:
@@ -256,30 +265,15 @@ def _recipe_image(
 
 def nvidia(draft: Draft, document: Mapping[str, Any]) -> None:
     """Read a recipe of NVIDIA/local-ai-inference-recipes: a prepared container, and the command of the engine inside."""
-    backend, serve = str(document.get("backend") or ""), document.get("serve")
-    if backend and backend != "vllm":
-        raise Unreadable(f"the recipe is for the backend {backend}, not for vLLM")
-    command = serve.get("command") if isinstance(serve, Mapping) else None
-    if not isinstance(serve, Mapping) or not isinstance(command, str) or not command.strip():
-        raise Unreadable(
-            "a page of NVIDIA's catalogue without serve.command, which launches nothing: give a recipe.yaml"
-        )
+    serve = _serve_section(document)
     runtime = document.get("runtime") or {}
-    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{command}")
+    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{serve['command']}")
     draft.run.image = draft.run.image or str(runtime.get("image") or "")
     if not draft.run.values("--network"):
         draft.run.options.append(("--network", "host"))
     draft.name = draft.name or str(document.get("model") or "").rpartition("/")[2]
-    address = str((document.get("checkpoint") or {}).get("target") or "")
-    pinned = re.search(r"huggingface\.co/[^/]+/[^/]+/(?:tree|commit|resolve)/([^/?#]+)", address)
-    if pinned and pinned.group(1) != "main" and "--revision" not in draft.run.command:
-        draft.run.command = [*draft.run.command, "--revision", pinned.group(1)]
-    hardware, topology = str(document.get("hardware") or ""), document.get("topology") or {}
-    count = topology.get("node_count") or topology.get("gpu_count")
-    typed = re.search(r"dgx-spark-(\d+)", hardware)
-    draft.nodes = count if isinstance(count, int) else int(typed.group(1)) if typed else 1
-    if hardware and not hardware.startswith("dgx-spark"):
-        draft.leave(f"hardware {hardware}", "the recipe is not for a DGX Spark: its options may not fit")
+    _pin_checkpoint(draft, str((document.get("checkpoint") or {}).get("target") or ""))
+    _read_topology(draft, document)
     for other in serve.get("additional_commands") or []:
         _leave_command(draft, other)
     for limit in document.get("limitations") or []:
@@ -288,6 +282,36 @@ def nvidia(draft: Draft, document: Mapping[str, Any]) -> None:
         draft.leave(
             "min_vidmem_gb", f"the recipe is for {document['min_vidmem_gb']} GB and more; the plan works memory out"
         )
+
+
+def _serve_section(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part C(serve) of a recipe, which has a command."""
+    backend, serve = str(document.get("backend") or ""), document.get("serve")
+    if backend and backend != "vllm":
+        raise Unreadable(f"the recipe is for the backend {backend}, not for vLLM")
+    command = serve.get("command") if isinstance(serve, Mapping) else None
+    if not isinstance(serve, Mapping) or not isinstance(command, str) or not command.strip():
+        raise Unreadable(
+            "a page of NVIDIA's catalogue without serve.command, which launches nothing: give a recipe.yaml"
+        )
+    return serve
+
+
+def _pin_checkpoint(draft: Draft, address: str) -> None:
+    """Pin the revision that the checkpoint's address names."""
+    pinned = re.search(r"huggingface\.co/[^/]+/[^/]+/(?:tree|commit|resolve)/([^/?#]+)", address)
+    if pinned and pinned.group(1) != "main" and "--revision" not in draft.run.command:
+        draft.run.command = [*draft.run.command, "--revision", pinned.group(1)]
+
+
+def _read_topology(draft: Draft, document: Mapping[str, Any]) -> None:
+    """Set the number of Sparks; record hardware other than DGX Sparks."""
+    hardware, topology = str(document.get("hardware") or ""), document.get("topology") or {}
+    count = topology.get("node_count") or topology.get("gpu_count")
+    typed = re.search(r"dgx-spark-(\d+)", hardware)
+    draft.nodes = count if isinstance(count, int) else int(typed.group(1)) if typed else 1
+    if hardware and not hardware.startswith("dgx-spark"):
+        draft.leave(f"hardware {hardware}", "the recipe is not for a DGX Spark: its options may not fit")
 
 
 def _leave_command(draft: Draft, other: Mapping[str, Any]) -> None:

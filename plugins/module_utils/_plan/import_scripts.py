@@ -154,10 +154,8 @@ def _collect(draft: Draft, text: str, script: _Script) -> None:
         words = command.words
         run = docker_run.read_docker_run(words) or _cluster_script(words) or _launch_cluster(draft, words)
         _note_elsewhere(words, command.stdin, script)
-        inside = docker_run.read_docker_exec(words)
-        inner = [*run.values("--entrypoint")[-1:], *run.command] if run else inside[2] if inside else words
         if (run is None or run_role(run) == "other") and draft.note_download(
-            inner, command.stdin, run.mounts if run else ()
+            _inner_words(words, run), command.stdin, run.mounts if run else ()
         ):
             continue
         is_quiet = run is None and import_engine.quiet(words) and words[0] not in ("exec", "cat", "tee")
@@ -168,6 +166,14 @@ def _collect(draft: Draft, text: str, script: _Script) -> None:
         else:
             script.containers.append(_Launch(run.last("--name") or run.image, run, command.variables))
             note_rootless(draft, words, command.variables)
+
+
+def _inner_words(words: list[str], run: DockerRun | None) -> list[str]:
+    """Return the command that a container, or C(docker exec), runs inside, else the words themselves."""
+    if run:
+        return [*run.values("--entrypoint")[-1:], *run.command]
+    inside = docker_run.read_docker_exec(words)
+    return inside[2] if inside else words
 
 
 def _collect_other(draft: Draft, command: shell.Command, text: str, script: _Script) -> None:
@@ -308,16 +314,19 @@ def _settle(draft: Draft, script: _Script) -> None:
     if select is None and not engines and script.typed:
         _use_typed(draft, script)
         return
-    launches = {(engine.run.image, *without_owned(_engine_words(engine.run))) for engine in engines}
-    spans = any("--nnodes" in word for engine in engines for word in " ".join(engine.run.command).split())
-    # Of the ranks of one launch the first stands for all.
-    engines = engines[:1] if len(launches) == 1 and spans else engines
-    candidates = (engines if select is None else []) or script.containers
+    candidates = (_without_other_ranks(engines) if select is None else []) or script.containers
     chosen: _Launch = choose([(launch.name, launch) for launch in candidates], select, "docker run commands")[1]
     _leave_others(draft, [other for other in script.containers if other.name != chosen.name])
     draft.run = chosen.run
     draft.variables.update(chosen.variables)
     draft.name = chosen.run.last("--name") or ""
+
+
+def _without_other_ranks(engines: list[_Launch]) -> list[_Launch]:
+    """Return the first of engines that are ranks of one launch, else all of them."""
+    launches = {(engine.run.image, *without_owned(_engine_words(engine.run))) for engine in engines}
+    spans = any("--nnodes" in word for engine in engines for word in " ".join(engine.run.command).split())
+    return engines[:1] if len(launches) == 1 and spans else engines
 
 
 def _with_role(script: _Script, *roles: str) -> list[_Launch]:
@@ -355,13 +364,19 @@ def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str
     )
 
 
-def _use_typed(draft: Draft, script: _Script) -> None:
-    """Make the draft of a typed engine, inside a waiting container or without one."""
+def _typed_engine(script: _Script) -> _Launch:
+    """Return the head of the only typed engine."""
     leading = [launch for launch in script.typed if not import_engine.is_rank(_engine_words(launch.run))]
-    different = {tuple(without_owned(_engine_words(launch.run))) for launch in leading or script.typed}
+    candidates = leading or script.typed
+    different = {tuple(without_owned(_engine_words(launch.run))) for launch in candidates}
     if len(different) > 1:
         raise Unreadable(f"{len(different)} different vllm serve commands in here; give one of them")
-    engine = (leading or script.typed)[0]
+    return candidates[0]
+
+
+def _use_typed(draft: Draft, script: _Script) -> None:
+    """Make the draft of a typed engine, inside a waiting container or without one."""
+    engine = _typed_engine(script)
     named = [container for container in script.containers if container.name == engine.name]
     container = next(iter(named or _with_role(script, "idle", "ray")), None)
     if container is None:

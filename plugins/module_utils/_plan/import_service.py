@@ -21,7 +21,7 @@ from .import_command import read_command
 from .import_config import checks_of
 from .import_downloads import Download, hub_snapshot, path_below
 from .import_draft import Draft, Unreadable, program_name, texts_of, waits_for
-from .import_engine import brief
+from .import_engine import Engine, brief
 from .service_files import CONTAINER_HF_HOME
 
 KEYS = ".secrets"  # relative to the inventory folder, and not read by Ansible
@@ -62,21 +62,11 @@ class ServiceMaker:
             raise Unreadable("there is neither an image nor a vllm serve command in it")
         parsed = launch.parse(command.words, entry.get("vllm_version"))
         model = self._model_name(parsed, command.words, bool(entry))
-        # The rules judge values and unknown names; vLLM would not accept the others.
-        for problem in parsed.problems:
-            owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
-            if unknown := shell.unknown_names(problem.option):
-                self.leave(problem.option, waits_for(unknown))
-            elif problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
-                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
+        self._leave_problems(parsed)
         args = self._known_args(self._without_ranks(parsed.args))
         launch_port, reachable = self._port(args.pop("port", None))
-        text = program_name(name or self.draft.name or self._path_on_host(model)).lower()
-        unit = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:40].strip("-") or "imported"
-        served = args.pop("served-model-name", None)
-        served_names = served if isinstance(served, list) else [served or model]
-        for other in served_names[1:]:
-            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
+        unit = _service_name(name or self.draft.name or self._path_on_host(model))
+        served_name = self._served_name(args, model)
         if args.pop("download-dir", None):
             self.leave("--download-dir", "weights are kept in spark_hf_home and downloaded before the start")
         keys = self._secret_files(command.env, args, unit)
@@ -85,8 +75,7 @@ class ServiceMaker:
             self.moved_paths[model] = service_keys.MODEL_FOLDER
         docker_args, shm_size = self._docker_options()
         docker_args += self._mounts(command.env, model)
-        cpus = command.cpus if "--cpuset-cpus" not in docker_args else ""
-        docker_args += [*(["--entrypoint", ""] if command.bare else []), *(["--cpuset-cpus", cpus] if cpus else [])]
+        docker_args += _start_options(command, docker_args)
         self._name_drafter(model, args)
         service_model = self._model(model, args)
         self._files_of_model(args, service_model)
@@ -96,7 +85,7 @@ class ServiceMaker:
             "model": service_model,
             "image": self._image(image, entry.get("entrypoint"), command.bare),
             "port": port or launch_port,
-            "served_model_name": str(served_names[0]),
+            "served_model_name": served_name,
             **keys,
             "args": self._moved_args(args),
             "env": self._service_env(command.env),
@@ -111,6 +100,14 @@ class ServiceMaker:
     def spark_cluster(self, service: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the cluster of a launch that spans several Sparks."""
         return {"name": service["name"].replace("-", "_"), "services": [service]} if self.nodes > 1 else None
+
+    def _served_name(self, args: dict[str, Any], model: str) -> str:
+        """Take the served names out of the options; return the first."""
+        served = args.pop("served-model-name", None)
+        names = served if isinstance(served, list) else [served or model]
+        for other in names[1:]:
+            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
+        return str(names[0])
 
     def _moved_args(self, args: Mapping[str, Any]) -> dict[str, Any]:
         moved = {key: self._moved(value) for key, value in sorted(args.items())}
@@ -142,6 +139,15 @@ class ServiceMaker:
             raise Unreadable(f"the model {waits_for(unknown)}")
         return parsed.model
 
+    def _leave_problems(self, parsed: launch.Parsed) -> None:
+        """Record the options that vLLM would not accept; the rules judge values and unknown names."""
+        for problem in parsed.problems:
+            owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
+            if unknown := shell.unknown_names(problem.option):
+                self.leave(problem.option, waits_for(unknown))
+            elif problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
+                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
+
     def _known_args(self, parsed_args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options without those that wait for an unknown value; a key may be unknown."""
         args = {}
@@ -170,6 +176,11 @@ class ServiceMaker:
         else:
             self.nodes = gpus if sizes else self.draft.nodes or 1
         self._leave_replicas(parsed_args, args, copies)
+        self._leave_nodes(gpus)
+        return args
+
+    def _leave_nodes(self, gpus: int) -> None:
+        """Record how a launch for several Sparks is carried over. gpus: of one replica."""
         if self.nodes > 1:
             self.leave(
                 "several Sparks",
@@ -178,7 +189,6 @@ class ServiceMaker:
             )
         elif self.draft.nodes > 1 and gpus == 1:
             self.leave("several Sparks", f"the launch is for {self.draft.nodes}, its options are for one")
-        return args
 
     def _leave_replicas(self, parsed_args: Mapping[str, Any], args: dict[str, Any], copies: int) -> None:
         """Remove the options of replicas and ranks that are not carried over. copies: number of replicas."""
@@ -544,3 +554,14 @@ def _is_secret(name: str, value: str) -> bool:
     unknown = not value or "$" in value
     named = secret_names.is_secret_variable(name) and (unknown or redaction.could_be_secret(value, name))
     return named or redaction.holds_secret(value)
+
+
+def _start_options(command: Engine, docker_args: Sequence[str]) -> list[str]:
+    """Return the options of docker that follow from the command. docker_args: the options of the launch."""
+    cpus = command.cpus if "--cpuset-cpus" not in docker_args else ""
+    return [*(["--entrypoint", ""] if command.bare else []), *(["--cpuset-cpus", cpus] if cpus else [])]
+
+
+def _service_name(text: str) -> str:
+    """Return a name that a unit and a container can have."""
+    return re.sub(r"[^a-z0-9]+", "-", program_name(text).lower()).strip("-")[:40].strip("-") or "imported"

@@ -58,14 +58,7 @@ def read(draft: Draft, text: str) -> None:
         _read_quadlet(draft, unit)
         return
     draft.unit = unit
-    for path in unit.all("Service", "EnvironmentFile"):
-        content = draft.files.get(path.lstrip("-"))
-        if content is None:
-            draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
-            continue
-        draft.variables.update(_assignments(content.splitlines(), draft.variables))
-    assignments = [word for line in unit.all("Service", "Environment") for word in shell.read_words(line)]
-    draft.variables.update(_assignments(assignments, draft.variables))
+    _read_environment(draft, unit)
     for key, value in unit.sections.get("Service", []):
         if key in ("ExecStart", "Environment", "EnvironmentFile", "Type"):
             continue
@@ -82,6 +75,18 @@ def read(draft: Draft, text: str) -> None:
     if not starts:
         raise Unreadable("the unit has no ExecStart")
     _read_start(draft, starts[-1])
+
+
+def _read_environment(draft: Draft, unit: docker_run.Unit) -> None:
+    """Add the variables of a unit, and of the files that it names."""
+    for path in unit.all("Service", "EnvironmentFile"):
+        content = draft.files.get(path.lstrip("-"))
+        if content is None:
+            draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
+            continue
+        draft.variables.update(_assignments(content.splitlines(), draft.variables))
+    assignments = [word for line in unit.all("Service", "Environment") for word in shell.read_words(line)]
+    draft.variables.update(_assignments(assignments, draft.variables))
 
 
 def _assignments(items: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:

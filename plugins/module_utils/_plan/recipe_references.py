@@ -134,12 +134,7 @@ def find(name: str, paths: Collection[str], skipped: Mapping[str, str]) -> str:
         raise NoRecipe(f"'{name}' is no name of a recipe: a path without '..' and empty parts is")
     names = {path: identity(path).lower() for path in paths if not path.startswith(".")}
     sought = identity(name).lower()
-    # The closest matches first.
-    for matches in (
-        [path for path, stem in names.items() if stem == sought or path == name],
-        [path for path, stem in names.items() if program_name(stem) == sought],
-        [path for path, stem in names.items() if f"/{sought}/" in f"/{stem}/"],
-    ):
+    for matches in _matches(name, sought, names):
         # Of a recipe for several machines, take the one for this machine.
         candidates = [path for path in matches if "/dgx-spark" in f"/{path}"] or matches
         if len(candidates) == 1:
@@ -152,6 +147,15 @@ def find(name: str, paths: Collection[str], skipped: Mapping[str, str]) -> str:
             raise NoRecipe(f"{path} is not read: {reason}")
     all_names = {*names.values(), *map(program_name, names.values())}
     raise NoRecipe(f"there is no recipe '{name}'{nearest(sought, all_names)}".rstrip("."))
+
+
+def _matches(name: str, sought: str, names: Mapping[str, str]) -> list[list[str]]:
+    """Return the files with a name, the closest matches first. names: lower-case name of each file by its path."""
+    return [
+        [path for path, stem in names.items() if stem == sought or path == name],
+        [path for path, stem in names.items() if program_name(stem) == sought],
+        [path for path, stem in names.items() if f"/{sought}/" in f"/{stem}/"],
+    ]
 
 
 def is_recipe(document: Any) -> bool:
@@ -252,10 +256,7 @@ def _difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     """Return the variant that turns one recipe into another: the different values, and null for removed ones."""
     variant: dict[str, Any] = {"nodes": other["nodes"]}
     for key in ("args", "env"):
-        before, after = base.get(key) or {}, other.get(key) or {}
-        changed = {name: value for name, value in after.items() if before.get(name) != value}
-        changed.update(dict.fromkeys(name for name in before if name not in after))
-        if changed:
+        if changed := _changes(base.get(key) or {}, other.get(key) or {}):
             variant[key] = changed
     if other["model"] != base["model"]:
         variant["model"] = {**dict.fromkeys(base["model"]), **other["model"]}
@@ -265,6 +266,12 @@ def _difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     if other["images"] and other["images"] != base["images"]:
         variant["images"] = other["images"]
     return variant
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of C(after) that differ, and null for removed ones."""
+    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    return {**changed, **dict.fromkeys(name for name in before if name not in after)}
 
 
 def references_of(hosts: Sequence[Mapping[str, Any]]) -> list[str]:

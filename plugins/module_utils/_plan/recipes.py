@@ -210,12 +210,7 @@ def _assemble(
     if model or not service.get("recipe"):  # an unknown recipe was reported above
         _check_model(problems, model)
     merged["secrets"] = _secrets(problems, service, base)
-    merged.update(
-        served_model_name=service.get("served_model_name") or recipe.get("served_model_name") or service.get("name"),
-        state=service.get("state") or "started",
-        exclusive=service.get("exclusive") or "",
-    )
-    shm_size = _last([recipe, base, service], "shm_size", None)
+    merged.update(_serving(service, base, recipe))
     model = _with_adapters(problems, service, merged, model)
     docker_args = _texts([base, service], "docker_args")
     for text in plain_secrets.sentences("docker_args", plain_secrets.in_words(docker_args), SECRETS_FIX):
@@ -234,21 +229,23 @@ def _assemble(
         model=model,
         image=image,
         alternatives=[entry["ref"] for entry in images],
-        files=[File(entry["source"], entry["path"]) for layer in layers for entry in layer.get("files") or []],
+        files=_files(layers),
         pip=_texts(layers, "pip"),
         nodes=_last([recipe, *variants], "nodes", 1),
         least_vllm=_last([recipe, *variants], "least_vllm", ""),
         overheads=service.get("overheads") or {},
         expect=_expected(recipe, variants),
-        host=service.get("host", base.get("host")),
-        start_timeout=_last([recipe, base, service], "start_timeout", 3000),
-        shm_size=None if shm_size is None else str(shm_size),
         docker_args=docker_args,
         left_out=[str(text) for text in recipe.get("left_out") or []],
         ignore=sorted(set(_texts(layers, "ignore"))),
         hosts=_texts([service], "hosts"),
         **merged,
     )
+
+
+def _files(layers: Sequence[Mapping[str, Any]]) -> list[File]:
+    """Return the files of all layers."""
+    return [File(entry["source"], entry["path"]) for layer in layers for entry in layer.get("files") or []]
 
 
 def _expected(recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -312,10 +309,23 @@ def _secrets(problems: Problems, service: Mapping[str, Any], base: Mapping[str, 
     return {str(variable): str(file) for variable, file in sorted(secrets.items())}
 
 
+def _serving(service: Mapping[str, Any], base: Mapping[str, Any], recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return C({served_model_name, host, start_timeout, shm_size, state, exclusive})."""
+    shm_size = _last([recipe, base, service], "shm_size", None)
+    return {
+        "served_model_name": service.get("served_model_name") or recipe.get("served_model_name") or service.get("name"),
+        "host": service.get("host", base.get("host")),
+        "start_timeout": _last([recipe, base, service], "start_timeout", 3000),
+        "shm_size": None if shm_size is None else str(shm_size),
+        "state": service.get("state") or "started",
+        "exclusive": service.get("exclusive") or "",
+    }
+
+
 def _memory(
     problems: Problems, service: Mapping[str, Any], recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return C({weights_gib, draft_weights_gib, memory, memory_gib, memory_share}); refuse keys without effect next to stated memory."""
+    """Return C({weights_gib, draft_weights_gib, memory, memory_gib, memory_share})."""
     layers = (recipe, *variants, service)
     # Both keys state the whole engine, so the last layer with either replaces the sizes of earlier ones.
     place = max((at for at, layer in enumerate(layers) if layer.keys() & {"memory", "memory_gib"}), default=0)
@@ -323,7 +333,13 @@ def _memory(
     sizes: dict[str, Any] = {"weights_gib": None, "draft_weights_gib": None}
     for layer in layers[place if any(stated.values()) else 0 :]:
         sizes.update({key: layer[key] for key in sizes if key in layer})
-    memory, overheads = stated["memory"], service.get("overheads")
+    _check_alone(problems, stated, sizes, service.get("overheads"))
+    return {**sizes, **stated, "memory_share": _last([service], "memory_share", 1)}
+
+
+def _check_alone(problems: Problems, stated: Mapping[str, Any], sizes: Mapping[str, Any], overheads: Any) -> None:
+    """Refuse keys that have no effect next to stated memory of the whole engine."""
+    memory = stated["memory"]
     replacement = "'memory': write it as weights_gib of 'memory', drafter included"
     if not memory:
         replacement = "'memory_gib': write it as 'memory' with its parts in place of 'memory_gib'"
@@ -331,7 +347,6 @@ def _memory(
         problems.add(f"'{key}' has no effect with {replacement}.")
     if (memory or {}).get("other_gib") is not None and isinstance(overheads, Mapping) and "inside_gib" in overheads:
         problems.add("'overheads' has inside_gib, which has no effect with memory.other_gib: remove one of them.")
-    return {**sizes, **stated, "memory_share": _last([service], "memory_share", 1)}
 
 
 def _stated(problems: Problems, layer: Mapping[str, Any]) -> dict[str, Any]:
