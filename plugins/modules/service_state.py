@@ -315,14 +315,7 @@ class Host:
     def start(self) -> None:
         """Queue the starts, once there is memory for the largest of them."""
         active = self.active()
-        problems = [
-            f"{name} is not on this host yet: run dgxspark.vllm.site, which puts it there and starts it."
-            for name in self.names
-            if name not in self.settings
-        ]
-        problems += verbs.excluded(self.settings, active, self.names)
-        if problems:
-            self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
+        self.refuse_impossible(active)
         down = [name for name in self.names if name not in active and not self.follows(name)]
         # The program that makes room for a pinned service starts it.
         woken = [name for name in down if self.params["pin"] and self.on_demand(name)]
@@ -336,6 +329,17 @@ class Host:
         self.systemctl("reset-failed", [*down, *woken], allowed=(0, 1))
         self.systemctl("start", down, "--no-block")
         self.finish([*down, *woken], changed, before, before, waited)
+
+    def refuse_impossible(self, active: list[str]) -> None:
+        """Fail for services that are not deployed, or that another one of their set excludes. active: running services."""
+        problems = [
+            f"{name} is not on this host yet: run dgxspark.vllm.site, which puts it there and starts it."
+            for name in self.names
+            if name not in self.settings
+        ]
+        problems += verbs.excluded(self.settings, active, self.names)
+        if problems:
+            self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
 
     def active(self) -> list[str]:
         """Return the running services, without those of O(leaving)."""

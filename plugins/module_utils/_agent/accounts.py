@@ -170,20 +170,25 @@ class Accounts:
         self.silent = ", ".join(program for program, is_silent in silent.items() if is_silent)
         sizes, outside = _sizes_by_container(processes, ids)
         engines = self._engines(servers, active, None if self.silent else sizes)
-        # The reserve covers the add-on services, except for Ollama, which has to unload its models for the engines.
-        ours = sum(engine.used or 0 for engine in engines) + sizes.get("spark-ollama", 0)
-        reserve = float(self.settings.get("reserve_gib") or 0) * GIB
-        meminfo = hostmem.read_meminfo(self.root)
-        available = meminfo.get("MemAvailable", 0) * 1024
+        available, others = self._other_memory(engines, sizes)
         return guard.Account(
             time.monotonic(),
             available,
             engines,
             self._helpers(set(ids.values())),
-            max(round(meminfo.get("MemTotal", 0) * 1024 - available - ours - reserve), 0),
+            others,
             describe_largest(outside),
             not self.silent,
         )
+
+    def _other_memory(self, engines: tuple[guard.Engine, ...], sizes: Mapping[str, int]) -> tuple[int, int]:
+        """Return C(MemAvailable), and the memory that neither services nor the reserve account for, in bytes."""
+        # The reserve covers the add-on services, except for Ollama, which has to unload its models for the engines.
+        ours = sum(engine.used or 0 for engine in engines) + sizes.get("spark-ollama", 0)
+        reserve = float(self.settings.get("reserve_gib") or 0) * GIB
+        meminfo = hostmem.read_meminfo(self.root)
+        available = meminfo.get("MemAvailable", 0) * 1024
+        return available, max(round(meminfo.get("MemTotal", 0) * 1024 - available - ours - reserve), 0)
 
     def speech_helpers(self) -> list[dict[str, Any]]:
         """Return how speech servers are asked to unload their models."""
@@ -214,8 +219,7 @@ class Accounts:
     ) -> tuple[guard.Engine, ...]:
         """Return the engines of an account. sizes: bytes by container, None if they are not known completely."""
         loading = str((state_file.read(self.run_dir / "start.json") or {}).get("unit") or "")
-        order = [str(name) for name in self.settings.get("order") or []]
-        ranking = [*order, *sorted(name for name in servers if name not in order)]
+        ranking = self._ranking(servers)
         planned_services = self.settings.get("services") or {}
         engines = []
         for name, service in servers.items():
@@ -238,6 +242,11 @@ class Accounts:
                 )
             )
         return tuple(engines)
+
+    def _ranking(self, names: Collection[str]) -> list[str]:
+        """Return services by importance; those that the settings do not rank come last."""
+        order = [str(name) for name in self.settings.get("order") or []]
+        return [*order, *sorted(name for name in names if name not in order)]
 
     def _helpers(self, running: Collection[str]) -> tuple[str, ...]:
         """Return the servers that only keep models for the next request. running: names of running containers."""

@@ -40,6 +40,11 @@ def watched_services(etc: Path) -> dict[str, Service]:
     return {name: service for name, service in servers.items() if not service.rank and service.url and service.model}
 
 
+def may_be_busy(figures: Mapping[str, float | None] | None) -> bool:
+    """Return whether a server runs requests; true without figures."""
+    return figures is None or (figures["requests_running"] or 0) > 0
+
+
 def gpu_power() -> float | None:
     """Return the watts of the GPU that draws most; None if nvidia-smi does not report it."""
     code, text = run(POWER, SHORT_SECONDS)
@@ -160,9 +165,7 @@ class Watchdog:
         states = services.unit_states(sorted(units), COMMAND_SECONDS) or {}
         answers = self._ask_active(states)
         figures = {name: None if text is None else metrics.progress(text) for name, (text, _error) in answers.items()}
-        # A server without figures may run requests.
-        may_be_busy = any(values is None or (values["requests_running"] or 0) > 0 for values in figures.values())
-        power = gpu_power() if may_be_busy else None
+        power = gpu_power() if any(map(may_be_busy, figures.values())) else None
         moved = {name for name, values in figures.items() if self.has_moved(name, values)}
         self.host_starts = states.get(owner, {}).get("ActiveState") == "activating"
         observations = {}

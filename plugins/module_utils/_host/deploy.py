@@ -42,11 +42,7 @@ def deploy(job: Deployment) -> dict[str, Any]:
         return {"wanted": sorted(missing)}
     leaving = deploy_removal.plan(job)
     if not job.check:
-        # Everything that can be checked before the first write; a systemd that hangs is found here.
-        deploy_files.validate(job, [file for file in differing if file.digest != deploy_fill.UNKNOWN])
-        if differing and job.state.units:
-            deploy_units.ask(job, [unit.name for unit in job.state.units])
-        deploy_removal.save_both(job)
+        _prepare(job, differing)
     joined = deploy_accounts.make_accounts(job)
     late = {file.path for file in deploy_fill.fill_late(job)}
     if late:
@@ -76,6 +72,15 @@ def deploy(job: Deployment) -> dict[str, Any]:
         "enabled": todo.enable,
         "disabled": todo.disable,
     }
+
+
+def _prepare(job: Deployment, differing: list[HostFile]) -> None:
+    """Check everything that can be checked before the first write, then record the old and the new rows."""
+    deploy_files.validate(job, [file for file in differing if file.digest != deploy_fill.UNKNOWN])
+    if differing and job.state.units:
+        # A systemd that hangs is found before the first write.
+        deploy_units.ask(job, [unit.name for unit in job.state.units])
+    deploy_removal.save_both(job)
 
 
 def _replace(job: Deployment, differing: list[HostFile], leaving: HostState) -> tuple[list[str], list[str]]:

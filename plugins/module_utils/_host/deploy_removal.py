@@ -29,10 +29,7 @@ def plan(job: Deployment) -> HostState:
     needed = tuple(account for account in leaving.accounts if account.name in owners)
     listed = {file.path for file in state.files}
     keys = {*before.retired, *(file.path for file in leaving.files if file.secret)} - listed
-    # Key files that a generation of the host names stay.
-    generations = (made.state_dir() / "generations").glob("[0-9]*.json") if keys else ()
-    texts = [path.read_text(encoding="utf-8", errors="replace") for path in generations]
-    retired = {path for path in keys if any(json.dumps(path, ensure_ascii=False) in text for text in texts)}
+    retired = _needed_keys(keys)
     files = {file.path: file for file in leaving.files} | {
         path: HostFile(path, secret=True) for path in before.retired if path in keys
     }
@@ -44,6 +41,13 @@ def plan(job: Deployment) -> HostState:
         accounts=tuple(account for account in leaving.accounts if account not in needed),
         files=tuple(file for path, file in files.items() if path not in retired),
     )
+
+
+def _needed_keys(paths: set[str]) -> set[str]:
+    """Return the key files that a generation of the host names; they stay."""
+    generations = (made.state_dir() / "generations").glob("[0-9]*.json") if paths else ()
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in generations]
+    return {path for path in paths if any(json.dumps(path, ensure_ascii=False) in text for text in texts)}
 
 
 def save_both(job: Deployment) -> None:
@@ -69,13 +73,17 @@ def stop_units(job: Deployment, leaving: HostState) -> list[str]:
     if holders:
         _start_without(job, holders, leaving, sockets)
     if not job.check:
-        failed = [name for name in names if seen[name].active == "failed"]
-        if failed:
-            job.run(["systemctl", "reset-failed", *failed])
-        for unit in leaving.units:
-            if unit.clean_up:
-                job.run(list(unit.clean_up))
+        _clean_up(job, leaving, [name for name in names if seen[name].active == "failed"])
     return running
+
+
+def _clean_up(job: Deployment, leaving: HostState, failed: list[str]) -> None:
+    """Have systemd forget failed units that leave, and run the clean-up commands of all units that leave."""
+    if failed:
+        job.run(["systemctl", "reset-failed", *failed])
+    for unit in leaving.units:
+        if unit.clean_up:
+            job.run(list(unit.clean_up))
 
 
 def _port_holders(job: Deployment, sockets: list[str], leaving: list[str]) -> list[str]:

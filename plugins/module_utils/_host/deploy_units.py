@@ -59,9 +59,7 @@ def bring(job: Deployment, written: Sequence[str]) -> Steps:
     names = [unit.name for unit in units_in_order]
     seen = ask(job, names) if names else {}
     if job.reload or any(unit.needs_reload for unit in seen.values()):
-        rc, out, err = (0, "", "") if job.check else job.run(["systemctl", "daemon-reload"])
-        if rc:
-            raise Refused(f"systemctl daemon-reload failed: {(err or out).strip()}", job.part_of(names))
+        _reload_systemd(job, names)
     rows = [replace(unit, outdated=unit.outdated or is_other(job, unit)) for unit in units_in_order]
     todo = unit_steps.steps(rows, seen, _changed(units_in_order, written))
     _take(job, todo, {unit.name for unit in units_in_order if unit.wait})
@@ -70,6 +68,13 @@ def bring(job: Deployment, written: Sequence[str]) -> Steps:
         if unit.prints and unit.name in touched:
             keep_output(job, unit)
     return todo
+
+
+def _reload_systemd(job: Deployment, names: Sequence[str]) -> None:
+    """Have systemd read its files again. names: units of the document, for the message of a failure."""
+    rc, out, err = (0, "", "") if job.check else job.run(["systemctl", "daemon-reload"])
+    if rc:
+        raise Refused(f"systemctl daemon-reload failed: {(err or out).strip()}", job.part_of(names))
 
 
 def _changed(rows: Sequence[Unit], written: Sequence[str]) -> dict[str, float]:

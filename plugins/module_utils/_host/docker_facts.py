@@ -116,9 +116,6 @@ def _describe_container(item: dict[str, Any]) -> dict[str, Any]:
     config, state = _mapping(item.get("Config")), _mapping(item.get("State"))
     labels = {key: value for key, value in _mapping(config.get("Labels")).items() if isinstance(value, str)}
     name = str(item.get("Name") or "").lstrip("/")
-    bindings = _mapping(_mapping(item.get("HostConfig")).get("PortBindings"))
-    rows = [row for entries in bindings.values() for row in (entries if isinstance(entries, list) else [])]
-    ports = {str(_mapping(row).get("HostPort")) for row in rows}
     managed = labels.get(MANAGED_LABEL, "").lower() == "true"
     return {
         "name": name,
@@ -130,8 +127,16 @@ def _describe_container(item: dict[str, Any]) -> dict[str, Any]:
         "fingerprint": labels.get(FINGERPRINT_LABEL) if managed else None,
         "state": str(state.get("Status") or ""),
         "pid": state.get("Pid") or None,
-        "ports": sorted({int(port) for port in ports if re.fullmatch(r"[0-9]{1,5}", port)}),
+        "ports": _published_ports(item),
     }
+
+
+def _published_ports(item: dict[str, Any]) -> list[int]:
+    """Return the host ports that a container publishes."""
+    bindings = _mapping(_mapping(item.get("HostConfig")).get("PortBindings"))
+    rows = [row for entries in bindings.values() for row in (entries if isinstance(entries, list) else [])]
+    ports = {str(_mapping(row).get("HostPort")) for row in rows}
+    return sorted({int(port) for port in ports if re.fullmatch(r"[0-9]{1,5}", port)})
 
 
 def match_images(refs: Sequence[str], text: str, errors: str) -> dict[str, dict[str, Any] | None] | None:

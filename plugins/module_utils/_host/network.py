@@ -219,10 +219,6 @@ def read_netdev(root: str, netdev: str, addresses: dict[str, list[str]], rdma: l
     speed = whole(read_text(root, f"{base}/speed"))
     master = Path(root, base, "master")  # the bond or bridge that it belongs to
     paths = [f"{base}/device"] + ([f"sys/bus/pci/devices/{pci}"] if pci else [])
-    rdma_name = "roce" + re.sub(r"np\d+\Z", "", netdev.removeprefix("en"))  # by rule: enP2p1s0f0np0 has roceP2p1s0f0
-    named = [entry for entry in rdma if entry["netdev"] == netdev]
-    named += [entry for entry in rdma if entry["netdev"] is None and entry["name"] == rdma_name]
-    device = next(iter(named), None)
     # Its PCI address tells the cage, or else its name: in enP2p1s0f1np1 it is f1 that decides, not np1.
     cage = _PCI_ADDRESS.match(pci or "") or _CX7_NAME.match(netdev)
     return {
@@ -236,8 +232,16 @@ def read_netdev(root: str, netdev: str, addresses: dict[str, list[str]], rdma: l
         "master": Path(os.path.realpath(master)).name if master.exists() else None,
         "addresses": addresses.get(netdev, []),
         **_link(root, paths),
-        "rdma": {key: value for key, value in device.items() if key != "netdev"} if device else None,
+        "rdma": _rdma_device(netdev, rdma),
     }
+
+
+def _rdma_device(netdev: str, rdma: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the RDMA device of a netdev, by its name if the kernel does not tell the netdev."""
+    rdma_name = "roce" + re.sub(r"np\d+\Z", "", netdev.removeprefix("en"))  # by rule: enP2p1s0f0np0 has roceP2p1s0f0
+    named = [entry for entry in rdma if entry["netdev"] == netdev]
+    named += [entry for entry in rdma if entry["netdev"] is None and entry["name"] == rdma_name]
+    return {key: value for key, value in named[0].items() if key != "netdev"} if named else None
 
 
 def group_ports(netdevs: list[dict[str, Any]]) -> list[dict[str, Any]]:

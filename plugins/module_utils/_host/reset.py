@@ -124,7 +124,10 @@ class Reset:
                 self.note(path)
             elif why and not is_home:
                 self.left.append({"path": path, "why": why})
-        # The folder of all caches goes if it is empty.
+        self._remove_caches()
+
+    def _remove_caches(self) -> None:
+        """Remove the folder of all caches if it is empty."""
         if not CACHES.is_dir():
             return
         others = sorted(path.name for path in CACHES.iterdir() if str(path) not in self.job.removed)

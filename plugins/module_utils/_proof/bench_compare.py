@@ -56,7 +56,9 @@ def middle(row: Mapping[str, Any], figure: str) -> float | None:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the differences of deployment and workload, and the differences of the host."""
+    """Return the differences of deployment and workload, and the differences of the host; none to an empty baseline."""
+    if not old:
+        return [], []
     before, now = old.get("conditions") or {}, new.get("conditions") or {}
     measured = _differ(DEPLOYED, before, now) + _differ(WORKLOAD, old.get("workload") or {}, new.get("workload") or {})
     host = _differ(HOST, before, now)
@@ -104,13 +106,12 @@ def compare(
     :param speed: C(speed) of the planned service; measured rates above its ceiling are errors of the measurement
     """
     percent = settings["regression_percent"]
-    baseline = (previous or {}).get("baseline")
-    baseline = baseline if isinstance(baseline, Mapping) and baseline.get("single") else {}
-    measured, host = differences(baseline, new) if baseline else ([], [])
+    baseline = _baseline_of(previous)
+    measured, host = differences(baseline, new)
     decode = middle(headline(new), "decode_tokens_per_second")
     disturbed = any(row.get("disturbed") for row in new["single"])
-    impossible = _impossible(new, service, (speed or {}) if settings["ceiling"] else {})
-    usable = decode is not None and not disturbed and not impossible
+    impossible = _impossible(new, service, speed if settings["ceiling"] else None)
+    usable = not any((decode is None, disturbed, impossible))
     fresh = usable and any((not baseline, measured, settings["rebaseline"]))
     same_deployment = usable and not fresh
     comparable = same_deployment and not host
@@ -118,15 +119,12 @@ def compare(
     old = middle(headline(reference), "decode_tokens_per_second")
     findings = [*impossible, *_doubts(new, service)]
     if measured:
-        message = f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}"
-        fix = "nothing, if that was meant: this measurement is the new baseline" if usable else ""
-        findings.append(_measured("bench.other", "info", message, fix, service))
+        findings.append(_other_measurement(service, baseline, measured, usable))
     if host and same_deployment:
         findings.append(_other_conditions(service, decode, old, host, percent))
     if comparable:
         findings += _regressions(reference, new, service, percent)
-        # Parts that are measured for the first time.
-        reference.update({name: new[name] for name in PARTS if new.get(name) and not reference.get(name)})
+        _add_new_parts(reference, new)
     section = {
         "schema": SCHEMA,
         **_parts(new),
@@ -134,7 +132,7 @@ def compare(
         "disturbed": disturbed,
         "decode_tokens_per_second": decode,
         "baseline_decode_tokens_per_second": old,
-        "ratio": round(decode / old, 4) if comparable and decode and old else None,
+        "ratio": _ratio(decode, old) if comparable else None,
         "comparable": comparable,
         "differs": [*measured, *host],
         "baseline": reference,
@@ -142,6 +140,28 @@ def compare(
     if fresh:
         section.update(ratio=1.0, comparable=True, differs=[])
     return section, [finding.to_dict() for finding in findings]
+
+
+def _baseline_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the baseline of an earlier section, empty without a usable one."""
+    baseline = (previous or {}).get("baseline")
+    return baseline if isinstance(baseline, Mapping) and baseline.get("single") else {}
+
+
+def _ratio(decode: float | None, old: float | None) -> float | None:
+    return round(decode / old, 4) if decode and old else None
+
+
+def _add_new_parts(baseline: dict[str, Any], new: Mapping[str, Any]) -> None:
+    """Add the parts that are measured for the first time to the baseline."""
+    baseline.update({name: new[name] for name in PARTS if new.get(name) and not baseline.get(name)})
+
+
+def _other_measurement(service: str, baseline: Mapping[str, Any], measured: Sequence[str], usable: bool) -> Finding:
+    """Return the finding about another deployment or workload than the baseline's."""
+    message = f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}"
+    fix = "nothing, if that was meant: this measurement is the new baseline" if usable else ""
+    return _measured("bench.other", "info", message, fix, service)
 
 
 def _other_conditions(
@@ -163,14 +183,14 @@ def _parts(new: Mapping[str, Any]) -> dict[str, Any]:
 _measured = partial(Finding, basis="measured")
 
 
-def _impossible(new: Mapping[str, Any], service: str, speed: Mapping[str, Any]) -> list[Finding]:
+def _impossible(new: Mapping[str, Any], service: str, speed: Mapping[str, Any] | None) -> list[Finding]:
     """Return a finding for the first measured rate that needs more than the memory bus carries."""
     if not (new.get("conditions") or {}).get("gpu"):
         return []
     rates = [(1, middle(row, "decode_tokens_per_second")) for row in [*new["single"], *(new.get("contents") or [])]]
     rates += [(row["concurrency"], row["output_tokens_per_second"]) for row in new.get("concurrency") or []]
     for requests, rate in rates:
-        reason = explain_impossible(speed, rate or 0, requests)
+        reason = explain_impossible(speed or {}, rate or 0, requests)
         if reason:
             message = f"a measured rate of {service} at {requests} requests at once is impossible: {reason}; no figure is kept"
             fix = "compare the config of the plan with the one of the running model, and whether an answer came from a cache"
@@ -327,13 +347,11 @@ def published(
     measured_rates[1] = section.get("decode_tokens_per_second")
     rows = []
     for entry in expect:
-        rate, streams = entry.get("tokens_per_second"), entry.get("streams", 1)
-        if not rate or entry.get("sparks", 1) != sparks or entry.get("other_launch"):
+        if not _is_published_for(entry, service.get("speed") or {}, sparks):
             continue
-        if streams == 1 and explain_impossible(service.get("speed") or {}, rate):
-            continue
+        streams = entry.get("streams", 1)
         measured = measured_rates.get(streams)
-        share = None if measured is None else round(measured / rate, 3)
+        share = None if measured is None else round(measured / entry["tokens_per_second"], 3)
         rows.append({**entry, "streams": streams, "measured": measured, "share": share, "differs": differs})
     single = [row for row in rows if row["streams"] == 1]
     low = [row for row in single if row["share"] is not None and row["share"] < PUBLISHED_SHARE]
@@ -349,6 +367,14 @@ def published(
         "watts at a full clock), then the image"
     )
     return rows, [_measured("bench.published", "warning", message, fix, service["name"]).to_dict()]
+
+
+def _is_published_for(entry: Mapping[str, Any], speed: Mapping[str, Any], sparks: int) -> bool:
+    """Tell whether a published figure is a possible one of this launch. sparks: how many serve it."""
+    rate = entry.get("tokens_per_second")
+    if not rate or entry.get("sparks", 1) != sparks or entry.get("other_launch"):
+        return False
+    return entry.get("streams", 1) != 1 or not explain_impossible(speed, rate)
 
 
 def predicted(speed: Mapping[str, Any], section: Mapping[str, Any]) -> list[dict[str, Any]]:

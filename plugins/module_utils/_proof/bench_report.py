@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from .._common import tables
@@ -33,7 +34,7 @@ def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, 
             PREDICTED,
             [_predicted_cells(result["where"], row) for result in results for row in _rows(result, "predicted")],
         ),
-        "\n".join(dict.fromkeys(note for result in results for note in _notes(result))),
+        "\n".join(dict.fromkeys(chain.from_iterable(map(_notes, results)))),
         "\n".join(_finding_lines(results, refused)),
     ]
     return "\n\n".join(part for part in parts if part) or "no service to measure"

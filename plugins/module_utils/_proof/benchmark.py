@@ -404,12 +404,17 @@ def read_answers(result: Mapping[str, Any]) -> list[Answer | None]:
         raise _unreadable(", ".join(names))
     answers = [None if error else Answer(*figures) for *figures, error in zip(*columns)]
     for answer in filter(None, answers):
-        has_gaps = isinstance(answer.gaps, list) and all(is_number(gap, 0, MOST_FIGURE) for gap in answer.gaps)
-        if not (is_whole(answer.prompt_tokens, 0) and is_whole(answer.tokens, 0) and has_gaps):
-            raise _unreadable("input_lens, output_lens, itls")
-        if not is_number(answer.ttft, 0, MOST_FIGURE) or answer.ttft == 0:
-            raise _unreadable("ttfts")
+        _check_answer(answer)
     return answers
+
+
+def _check_answer(answer: Answer) -> None:
+    """Raise ValueError for figures of an answer that make no sense."""
+    has_gaps = isinstance(answer.gaps, list) and all(is_number(gap, 0, MOST_FIGURE) for gap in answer.gaps)
+    if not (is_whole(answer.prompt_tokens, 0) and is_whole(answer.tokens, 0) and has_gaps):
+        raise _unreadable("input_lens, output_lens, itls")
+    if not is_number(answer.ttft, 0, MOST_FIGURE) or answer.ttft == 0:
+        raise _unreadable("ttfts")
 
 
 def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int | None, int]:

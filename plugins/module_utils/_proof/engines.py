@@ -112,11 +112,6 @@ def look(
     active_since = engine_logs.read_units(view, [service.unit for service in services])
     containers = view.containers()
     gpu = view.gpu(containers)
-    held_mib: dict[str, float] = {}
-    for process in (gpu or {}).get("processes", []):
-        if process["container"] and process["used_mib"] is not None:
-            held_mib[process["container"]] = held_mib.get(process["container"], 0.0) + process["used_mib"]
-
     results: dict[str, Looked] = {}
     uses: list[residency.HostUse] = []
     for service in services:
@@ -130,8 +125,7 @@ def look(
         if service.under_ray and names:
             workers, missing = engine_logs.read_session(run_dir, service.name)
             reason = reason or missing
-        sizes = [size for name, size in held_mib.items() if name in names]
-        use = read_record(run_dir, service.unit, round(sum(sizes) / 1024, 2) if sizes else None)
+        use = read_record(run_dir, service.unit, _held_gib(gpu, names))
         counted, silent = read_metrics(service, timeout)
         log, terms, of_memory = compare_memory(service, lines, workers, use, reason)
         runs, checks, of_path = compare_path(service, workers + lines, counted, reason, silent)
@@ -151,6 +145,13 @@ def look(
         uses.append(use)
     system, of_host = residency.compare_system(os_reserve_gib, uses)
     return results, system, [*of_host, *(finding for looked in results.values() for finding in looked.findings)]
+
+
+def _held_gib(gpu: Mapping[str, Any] | None, containers: Sequence[str]) -> float | None:
+    """Return the GPU memory of the processes of containers, GiB; None without a figure from nvidia-smi."""
+    processes = [process for process in (gpu or {}).get("processes", []) if process["container"] in containers]
+    sizes = [process["used_mib"] for process in processes if process["used_mib"] is not None]
+    return round(sum(sizes) / 1024, 2) if sizes else None
 
 
 def compare_memory(

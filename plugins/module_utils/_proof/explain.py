@@ -142,11 +142,7 @@ def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanati
     """Explain the newest start in a log. redactor: knows secret values of the host; known forms of keys are taken out without it, too."""
     cleaned = clean_lines("\n".join(lines))
     log = start_stages.newest_start(cleaned)
-    # vLLM prints its version above the line that newest_start begins with; builds of forks have none (0.1.dev...).
-    named = (next(filter(None, match.groups())) for line in reversed(cleaned) if (match := _VERSION.search(line)))
-    version = next(
-        (known for known in map(versions.parse_version, named) if known and known.release >= (0, 2, 0)), None
-    )
+    version = _version_of(cleaned)  # printed above the line that newest_start begins with
     stage = start_stages.stage_of(log)
     last_words = list(_last_words(log))
     answer = _answer(last_words, log, version, stage)
@@ -166,6 +162,12 @@ def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanati
     error = redactor.clean(words.text)[:LONGEST_ERROR] if words else ""
     cause, fix, source = (redactor.clean(text) for text in texts)
     return Explanation(name, stage, error, cause, fix, source)
+
+
+def _version_of(log: Sequence[str]) -> versions.Version | None:
+    """Return the version of vLLM that a log names last; None for builds of forks (0.1.dev...)."""
+    named = (next(filter(None, match.groups())) for line in reversed(log) if (match := _VERSION.search(line)))
+    return next((known for known in map(versions.parse_version, named) if known and known.release >= (0, 2, 0)), None)
 
 
 _Kind = Any  # a Sign, a row, or _VLLM_CHECK

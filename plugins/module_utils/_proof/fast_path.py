@@ -447,18 +447,11 @@ class _Comparison:
             check.reason = "only the first rank counts drafts"
         elif counted.acceptance is None or drafted < FEW_DRAFTED:
             check.reason = f"{drafted} drafted tokens are too few to judge"
-        elif floor and share < floor["share"]:
-            check.verdict = "off"
-            self.off(
-                "acceptance",
-                f"{share:.0%} of the drafted tokens of {self.service} are accepted ({counted.accepted_length:g} tokens "
-                f"a step, {drafted} drafted); {floor['share']:.0%} are expected; {floor['why']}.",
-                "See that drafter and model belong together (same release, same quantisation family) and that "
-                "num_speculative_tokens is not too high; text that is hard to guess accepts less.",
-                "error" if floor.get("required") else "warning",
-                GUIDE,
-            )
-        elif not floor and drafted >= MANY_DRAFTED and share < USELESS_ACCEPTANCE:
+        elif floor:
+            check.verdict = "off" if share < floor["share"] else "ok"
+            if check.verdict == "off":
+                self.low_acceptance(floor, share, drafted)
+        elif drafted >= MANY_DRAFTED and share < USELESS_ACCEPTANCE:
             check.verdict = "off"
             self.off(
                 "acceptance",
@@ -469,7 +462,19 @@ class _Comparison:
                 GUIDE,
             )
         else:
-            check.verdict = "ok" if floor else "not_asked"
+            check.verdict = "not_asked"
+
+    def low_acceptance(self, floor: Mapping[str, Any], share: float, drafted: int) -> None:
+        """Report a share of accepted tokens below the recipe's."""
+        self.off(
+            "acceptance",
+            f"{share:.0%} of the drafted tokens of {self.service} are accepted ({self.counted.accepted_length:g} tokens "
+            f"a step, {drafted} drafted); {floor['share']:.0%} are expected; {floor['why']}.",
+            "See that drafter and model belong together (same release, same quantisation family) and that "
+            "num_speculative_tokens is not too high; text that is hard to guess accepts less.",
+            "error" if floor.get("required") else "warning",
+            GUIDE,
+        )
 
     def slow_paths(self) -> None:
         """Report the slow paths that no other check has reported."""

@@ -286,12 +286,7 @@ def _clock(asks: command.Run) -> float | None:
 
 def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
     """Write the receipts, and report the findings as warnings."""
-    receipts_kept: dict[str, dict[str, Any]] = {}
-    for service in proof.services if task.receipts_dir else []:
-        name = service.name
-        measured = (proof.speeds.get(name), proof.kv_tiers.get(name))
-        make = partial(new_receipt, service, proof.answers[name], proof.engines[name], *measured)
-        receipts_kept[name] = receipt_file.keep(module, f"{task.receipts_dir}/{name}.json", make)
+    receipts_kept = _keep_receipts(module, task, proof)
     for finding in proof.findings:
         if finding.severity != "info":
             module.warn(f"{finding.message} {finding.fix}")
@@ -310,6 +305,17 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
     if module._diff:
         result["diff"] = [entry.pop("diff") for entry in receipts_kept.values()]
     return result
+
+
+def _keep_receipts(module: Any, task: Task, proof: Proof) -> dict[str, dict[str, Any]]:
+    """Write the receipts if the task has a folder for them; returns the results by service."""
+    receipts_kept: dict[str, dict[str, Any]] = {}
+    for service in proof.services if task.receipts_dir else []:
+        name = service.name
+        measured = (proof.speeds.get(name), proof.kv_tiers.get(name))
+        make = partial(new_receipt, service, proof.answers[name], proof.engines[name], *measured)
+        receipts_kept[name] = receipt_file.keep(module, f"{task.receipts_dir}/{name}.json", make)
+    return receipts_kept
 
 
 def last_start(task: Task, service: ProvedService) -> dict[str, Any] | None:

@@ -181,10 +181,8 @@ def wait(run: Run, question: Question, check: bool = False, explain: Explain | N
     :param explain: explains the log of a server that is not ready; without it the reason is the log itself
     :returns: the answer, and the reason of a failure, or an empty text
     """
-    behind, kind = (
-        _Behind(run, question.unit, question.container, question.on_demand),
-        "health" if question.url else "unit",
-    )
+    behind = _Behind(run, question.unit, question.container, question.on_demand)
+    kind = "health" if question.url else "unit"
     if question.restarts_before is not None:
         behind.restarts_before = question.restarts_before
     if check and (behind.unit or behind.container):
@@ -192,22 +190,30 @@ def wait(run: Run, question: Question, check: bool = False, explain: Explain | N
         if reason:
             return Answer(None, kind, error=f"not contacted: {reason}"), ""
     if question.look_seconds and not _something_to_ask(question, behind):
-        unit = behind.unit_now() if behind.unit else None
-        # An engine is silent for its first seconds: what is above belongs to an earlier start.
-        log = _log_without_key(run, question, READ_LINES, (unit or {}).get("invocation_id") or "")
-        far = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
-        return Answer(False, kind, starting=HowFar(behind.restarts_before, *far)), ""
+        return Answer(False, kind, starting=_how_far(run, question, behind)), ""
     answer = _wait_url(question.url, question, behind) if question.url else _wait_unit(question, behind)
     if behind.unit:
         answer = behind.with_state(answer)
-    if answer.ready:
-        return answer, ""
+    return (answer, "") if answer.ready else _explained(run, question, answer, explain)
+
+
+def _explained(run: Run, question: Question, answer: Answer, explain: Explain | None) -> tuple[Answer, str]:
+    """Return the answer of a failed wait with the last lines of the log, and the reason."""
     log_lines = _log_without_key(run, question, question.log_lines)
     explanation = explain(log_lines) if explain else None
     stage = start_stages.stage_of(log_lines) if log_lines else None
     words = explanation.error if explanation else ""
     answer = replace(answer, log=log_lines[-question.log_lines :], log_stage=stage, log_error=words)
     return answer, failure_text(question, answer, explanation)
+
+
+def _how_far(run: Run, question: Question, behind: _Behind) -> HowFar:
+    """Return the progress of a start, for repeated questions."""
+    unit = behind.unit_now() if behind.unit else None
+    # An engine is silent for its first seconds: what is above belongs to an earlier start.
+    log = _log_without_key(run, question, READ_LINES, (unit or {}).get("invocation_id") or "")
+    stage, percent = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
+    return HowFar(behind.restarts_before, stage, percent)
 
 
 def _wait_unit(question: Question, behind: _Behind) -> Answer:
@@ -310,6 +316,13 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int, invo
     )
 
 
+def _unit_text(unit: str | None, state: Mapping[str, Any]) -> str:
+    """Return the sentence about the unit of a server."""
+    says = f"; it says: {state['status_text']}" if state["status_text"] else ""
+    restarts = f"{state['n_restarts']} restarts"
+    return f" Unit {unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, {restarts}{says}."
+
+
 def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
     """Return one message with server, stage, reason, fix, unit and log. answer: of a failed wait. explanation: of C(explain.explain)."""
     where = question.url or question.unit
@@ -319,9 +332,7 @@ def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
         text += f" Fix: {answer.fix}."
     state = answer.unit_state or {}
     if state.get("active_state"):
-        says = f"; it says: {state['status_text']}" if state["status_text"] else ""
-        text += f" Unit {question.unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
-        text += f"{state['n_restarts']} restarts{says}."
+        text += _unit_text(question.unit, state)
     if answer.log_stage and answer.stage in ("health", "unit"):
         text += f" By its log the start had come to the stage {answer.log_stage}."
     if explanation and explanation.is_known:

@@ -143,13 +143,7 @@ def parse_log(lines: Sequence[str], workers: Sequence[str] = ()) -> StartLog:
     cpu = False
     for process, line in _lines_of_host(lines, workers):
         cpu = cpu or bool(_CPU.search(line))
-        figures = by_process.setdefault(process, {})
-        for name, pattern in _OF_PROCESS.items():
-            match = pattern.search(line)
-            value = start_stages.number(match.group(1)) if match else None
-            if value is not None:
-                # Each part of a model (backbone, encoder, drafter) is compiled separately.
-                figures[name] = figures.get(name, 0.0) + value if name == "compile_seconds" else value
+        _read_process(by_process.setdefault(process, {}), line)
         cpu = _read_engine(log, line) or cpu
     if any(name in figures for figures in by_process.values() for name in ("weights_gib", "kv_cache_gib")):
         log.device = "gpu"
@@ -163,6 +157,16 @@ def parse_log(lines: Sequence[str], workers: Sequence[str] = ()) -> StartLog:
     if log.kv_cache_tokens is not None:
         log.tokens_count = _counts(log.version)
     return log
+
+
+def _read_process(figures: dict[str, float], line: str) -> None:
+    """Read the figures of one process."""
+    for name, pattern in _OF_PROCESS.items():
+        match = pattern.search(line)
+        value = start_stages.number(match.group(1)) if match else None
+        if value is not None:
+            # Each part of a model (backbone, encoder, drafter) is compiled separately.
+            figures[name] = figures.get(name, 0.0) + value if name == "compile_seconds" else value
 
 
 def _lines_of_host(lines: Sequence[str], workers: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -371,11 +375,7 @@ def _terms(
     if isinstance(residency, Mapping):  # caches that requests fill are empty at the start
         residency = {level: residency[level] - _host_gib(planned, level, at_start=False) for level in residency}
 
-    inside, inside_reason = None, ""
-    if log.kv_cache_told_gib is not None:
-        inside_reason = "kv-cache-memory-bytes fixes the KV cache, so other memory cannot be derived from it"
-    elif requested is not None and log.weights_gib is not None and log.kv_cache_gib is not None:
-        inside = requested - log.weights_gib - log.kv_cache_gib
+    inside, inside_reason = _inside_gib(requested, log)
     outside = use.taken_gib - requested if requested and use.taken_gib is not None else None
     outside_reason = use.reason if requested and outside is None else ""
     outside_planned = None
@@ -396,6 +396,15 @@ def _terms(
         "load_seconds": _term("s", None, log.load_seconds),
         "start_seconds": _term("s", None, use.start_seconds, use.reason),
     }
+
+
+def _inside_gib(requested: float | None, log: StartLog) -> tuple[float | None, str]:
+    """Return the requested memory minus weights and KV cache, GiB, and the reason if it cannot be derived."""
+    if log.kv_cache_told_gib is not None:
+        return None, "kv-cache-memory-bytes fixes the KV cache, so other memory cannot be derived from it"
+    if requested is None or log.weights_gib is None or log.kv_cache_gib is None:
+        return None, ""
+    return requested - log.weights_gib - log.kv_cache_gib, ""
 
 
 def _set_incomparable_aside(terms: dict[str, Term], planned: Mapping[str, Any], log: StartLog) -> None:
@@ -441,13 +450,9 @@ def _stated_override(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> d
 
 def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
     """Set the override of each term that differs: with it the plan's typical figure is the measured one."""
-    stated, weights, inside = _stated_override(terms, planned), terms["weights"], terms["inside"]
-    if weights.off and weights.measured is not None:
-        gib = weights.measured - (_gib(planned.get("draft_bytes")) or 0.0)
-        weights.override = stated or {"weights_gib": round(max(0.01, gib), 2)}
-    if inside.off and inside.measured is not None:
-        inside.override = stated or {"overheads": {"inside_gib": max(0.0, inside.measured)}}
-    outside, usual = terms["outside"], (inside.planned or {}).get("typical", 0.0)
+    _override_weights_and_inside(terms, planned)
+    inside, outside = terms["inside"], terms["outside"]
+    usual = (inside.planned or {}).get("typical", 0.0)
     if outside.measured is None or outside.planned is None or not (outside.off or inside.override):
         return
     only_stated = "stated_gib" in planned and "weights_bytes" not in planned
@@ -464,6 +469,15 @@ def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
     elif abs(figure - before) > HOST_NOISE_GIB:  # the total is as planned, with another share inside
         overheads = {**inside.override.get("overheads", {}), "outside_gib": figure}
         inside.override = {**inside.override, "overheads": overheads}
+
+
+def _override_weights_and_inside(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
+    stated, weights, inside = _stated_override(terms, planned), terms["weights"], terms["inside"]
+    if weights.off and weights.measured is not None:
+        gib = weights.measured - (_gib(planned.get("draft_bytes")) or 0.0)
+        weights.override = stated or {"weights_gib": round(max(0.01, gib), 2)}
+    if inside.off and inside.measured is not None:
+        inside.override = stated or {"overheads": {"inside_gib": max(0.0, inside.measured)}}
 
 
 def _outside_setting(outside: float, inside: float, kept_share: float, planned: Mapping[str, Any]) -> float:
@@ -560,14 +574,19 @@ def _layout(
         f"{kv_measured:.2f} GiB of KV cache of {service} have {term.measured:,.12g} {term.unit}; the plan calculates {expected:,.0f} "
         f"({100 * off / expected:+.0f} %)."
     )
-    vllm_version, hints = planned.get("vllm_version"), []
-    if log.block_size and blocks and log.block_size != blocks:
-        hints.append(f"its blocks have {log.block_size} tokens, the plan's {blocks}")
-    if log.version and vllm_version and log.version != vllm_version:
-        hints.append(f"it is vLLM {log.version}, planned as {vllm_version}")
+    hints = ", and ".join(_layout_hints(planned, log))
     fix = "Check kv-cache-dtype, speculative-config and vllm_version of the service"
-    fix += f": {', and '.join(hints)}" if hints else ""
+    fix += f": {hints}" if hints else ""
     return [_finding(service, name, "warning" if off < 0 else "info", message, fix)]
+
+
+def _layout_hints(planned: Mapping[str, Any], log: StartLog) -> Iterator[str]:
+    """Yield the differences between log and plan that change the number of tokens."""
+    blocks, vllm_version = planned.get("block_size"), planned.get("vllm_version")
+    if log.block_size and blocks and log.block_size != blocks:
+        yield f"its blocks have {log.block_size} tokens, the plan's {blocks}"
+    if log.version and vllm_version and log.version != vllm_version:
+        yield f"it is vLLM {log.version}, planned as {vllm_version}"
 
 
 def compare_system(os_reserve_gib: float | None, uses: Sequence[HostUse]) -> tuple[Term, list[Finding]]:

@@ -38,8 +38,7 @@ def prove(
     :param not_judged: why rates of this host mean nothing, or an empty text
     :returns: the record for the receipt, None if nothing was measured and the receipt has an earlier record, and findings
     """
-    first = (previous or {}).get("first")
-    first = first if isinstance(first, Mapping) and isinstance(first.get("measured"), Mapping) else None
+    first = _first_of(previous)
     earlier = Measured.from_receipt(first["measured"]) if first else None
     earlier_verdict = str(first.get("verdict")) if first else "fine"
 
@@ -66,12 +65,25 @@ def prove(
         **verdict.to_dict(),
         "line": judge.describe(verdict, measured.streams, expected.drafted),
         "findings": [finding.to_dict() for finding in findings],
-        # A good measurement takes the place of one that was made while something was wrong.
-        "first": None if verdict.verdict == "fine" and earlier_verdict in ("slow", "wrong") else first,
+        "first": _first_after(first, verdict, figures if is_measured else {}),
     }
-    if is_measured and record["first"] is None and not verdict.refused:
-        record["first"] = {"measured": figures, "verdict": verdict.verdict}
     return record, findings
+
+
+def _first_after(
+    first: Mapping[str, Any] | None, verdict: Verdict, figures: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Return the first measurement that the receipt keeps. figures: of the present one, empty if nothing was measured."""
+    # A good measurement takes the place of one that was made while something was wrong.
+    if first is not None and not (verdict.verdict == "fine" and first.get("verdict") in ("slow", "wrong")):
+        return first
+    return {"measured": figures, "verdict": verdict.verdict} if figures and not verdict.refused else None
+
+
+def _first_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the first measurement that a receipt keeps, None without a usable one."""
+    first = (previous or {}).get("first")
+    return first if isinstance(first, Mapping) and isinstance(first.get("measured"), Mapping) else None
 
 
 def finding_of(record: Mapping[str, Any] | None) -> dict[str, str] | None:

@@ -75,27 +75,28 @@ def calls_of(choice: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, 
     match = _CALL_TEXT.search(content) or _CALL_FENCE.search(content)
     if match:
         raise Problem(f"a malformed call inside content: {content[match.start() :][:120]!r}", MALFORMED_FIX, True)
-    calls = []
-    for number, call in enumerate(entries_of(message, "tool_calls")):
-        function = call.get("function")
-        name, raw = (function.get(key) if isinstance(function, dict) else None for key in ("name", "arguments"))
-        if name not in names:
-            offered = "'get_weather'" if len(names) == 1 else "an offered one"
-            raise Problem(f"the tool call names {name!r} instead of {offered}", PARSER_FIX, True)
-        try:
-            arguments = parse_json(raw, "arguments") if isinstance(raw, str) else raw
-        except ValueError:
-            arguments = None
-        if not isinstance(arguments, dict):
-            raise Problem(f"the arguments of the tool call are not a JSON object: {str(raw)[:120]!r}", PARSER_FIX, True)
-        call_id = str(call.get("id") or f"call{number:05d}")
-        calls.append(
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-        )
+    calls = [_read_call(number, call, names) for number, call in enumerate(entries_of(message, "tool_calls"))]
     finish = choice.get("finish_reason")
     if calls and finish not in ("tool_calls", "length"):
         raise Problem(f"the tool call came with finish_reason {finish!r} instead of 'tool_calls'", PARSER_FIX, True)
     return calls if finish != "length" else []
+
+
+def _read_call(number: int, call: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return one tool call of an answer in OpenAI's form. Raises Problem for a damaged one."""
+    function = call.get("function")
+    name, raw = (function.get(key) if isinstance(function, dict) else None for key in ("name", "arguments"))
+    if name not in names:
+        offered = "'get_weather'" if len(names) == 1 else "an offered one"
+        raise Problem(f"the tool call names {name!r} instead of {offered}", PARSER_FIX, True)
+    try:
+        arguments = parse_json(raw, "arguments") if isinstance(raw, str) else raw
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise Problem(f"the arguments of the tool call are not a JSON object: {str(raw)[:120]!r}", PARSER_FIX, True)
+    call_id = str(call.get("id") or f"call{number:05d}")
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
 def garbage(text: str, chat: bool = True) -> str:
@@ -113,9 +114,14 @@ def garbage(text: str, chat: bool = True) -> str:
         return f"{unreadable} of its {len(signs)} signs cannot be read"
     if not chat and set(stripped) <= FILLERS:
         return ""
+    return _repetition(stripped, signs, frozenset() if chat else FILLERS)
+
+
+def _repetition(text: str, signs: list[str], ignored: frozenset[str]) -> str:
+    """Describe a text that repeats one sign or word, else return an empty text. ignored: signs of words that do not count."""
     if len(set(signs)) == 1 and len(signs) >= REPEATS // 2 and not signs[0].isalnum():
         return f"{signs[0]!r} {len(signs)} times and nothing else"
-    piece = _repeated_word(stripped[-4000:], frozenset() if chat else FILLERS)
+    piece = _repeated_word(text[-4000:], ignored)
     return f"{piece!r} over and over" if piece else ""
 
 

@@ -515,17 +515,22 @@ class _Attempts:
         """Seconds to the deadline."""
         return self.timeout - (self.clock() - self.start)
 
+    def _why_gone(self, last: Problem | None) -> Problem | None:
+        """Return the problem of a server that will never answer, or None. last: problem of the attempt before."""
+        # A server that has just answered is alive.
+        reason = None if self.answered and last is None else self.alive()
+        seen = f"; last seen: {last.message}" if last else ""
+        return Problem(f"{reason}{seen}", "see the log of the engine for why it ended") if reason else None
+
     def last_problem(self, stage: str, ask: Callable[[], None]) -> Problem | None:
         """Try a stage until it is passed; return None then, else the problem that ends the wait."""
         self.on_event(stage, "waiting")
         last: Problem | None = None
         server_errors = 0
         while True:
-            # A server that has just answered is alive.
-            reason = None if self.answered and last is None else self.alive()
-            if reason:
-                seen = f"; last seen: {last.message}" if last else ""
-                return Problem(f"{reason}{seen}", "see the log of the engine for why it ended")
+            gone = self._why_gone(last)
+            if gone:
+                return gone
             try:
                 ask()
                 self.answered = True

@@ -263,7 +263,11 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
         return f"UP {key} for the last {change['checks']} checks, after it was unsteady."
     if kind == GONE:
         return f"GONE {key} is not watched any more; it was down since {clock(change['since'], zone, now)}."
-    total, down = int(change["total"]), change["down"]
+    return _alive_line(int(change["total"]), change["down"], zone, now)
+
+
+def _alive_line(total: int, down: Sequence[tuple[str, float | None]], zone: tzinfo, now: float) -> str:
+    """Return the line of a heartbeat. total: number of endpoints. down: keys and moments of those that are down."""
     if not down:
         return f"ALIVE All {total} endpoints are up." if total != 1 else "ALIVE The one endpoint is up."
     names = ", ".join(f"{key} since {clock(since or now, zone, now)}" for key, since in down)

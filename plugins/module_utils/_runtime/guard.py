@@ -293,16 +293,24 @@ def _next(settings: Settings, state: State, look: Look, current: str, account: A
     helper = next((name for name in account.helpers if name not in state.asked), None)
     if helper is not None:
         return Step(UNLOAD, helper, short)
-    serving = [engine for engine in account.engines if engine.serving]
-    idle = [engine for engine in serving if engine.idle and engine.name not in state.spared] if settings.idle else []
-    if idle:
-        least = max(idle, key=lambda engine: engine.rank)
+    least = _idle_engine(state, account) if settings.idle else None
+    if least is not None:
         return Step(IDLE, least.name, f"{short}; it is on demand, and idle")
     harm = _harm(settings, state, look, current, account) if account.complete else None
     if harm is None or not settings.refuse or harm.whom in state.refused:
         return harm
-    # New requests are refused before a step against an engine.
-    has_door = any(engine.door for engine in serving if engine.name == harm.whom)
+    return _refuse_first(account, harm)
+
+
+def _idle_engine(state: State, account: Account) -> Engine | None:
+    """Return the least important idle engine."""
+    idle = [engine for engine in account.engines if engine.serving and engine.idle and engine.name not in state.spared]
+    return max(idle, key=lambda engine: engine.rank, default=None)
+
+
+def _refuse_first(account: Account, harm: Step) -> Step:
+    """Return the refusal of new requests that precedes a step against an engine, or the step itself."""
+    has_door = any(engine.door and engine.serving for engine in account.engines if engine.name == harm.whom)
     next_step = "restarted" if harm.what == RESTART else "stopped"
     return Step(REFUSE, harm.whom, f"{harm.why}; it is to be {next_step} next") if has_door else harm
 
@@ -320,7 +328,11 @@ def _harm(settings: Settings, state: State, look: Look, current: str, account: A
         return Step(RESTART, max(loading, key=lambda engine: engine.rank).name, f"it is loading, {short}")
     if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
         return None
-    serving = [engine for engine in engines if engine.serving]
+    return _stop_least([engine for engine in engines if engine.serving], short)
+
+
+def _stop_least(serving: Sequence[Engine], short: str) -> Step | None:
+    """Return the stop of the least important serving engine."""
     if not serving:
         return None
     least = max(serving, key=lambda engine: (engine.rank, engine.name))

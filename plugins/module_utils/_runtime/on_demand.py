@@ -134,24 +134,27 @@ _LEAST = {
 def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
     """Read the settings of a host. Raises Wrong for what cannot be."""
     services = {str(name): _service(str(name), value) for name, value in _mapping(content, "services").items()}
-    groups = {}
-    for name, value in _mapping(content, "sets").items():
-        lists = value.get("combinations") if isinstance(value, Mapping) else None
-        if not isinstance(lists, list) or not all(isinstance(entry, list) for entry in lists):
-            raise Wrong(f"sets.{name}.combinations is no list of lists of services")
-        keep = value.get("keep")
-        if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
-            raise Wrong(f"sets.{name}.keep is no number of at least 1")
-        # Without the combinations that are part of others.
-        together: set[frozenset[str]] = set()
-        for members in (sorted(set(map(str, entry))) for entry in lists):
-            size = min(keep or len(members), len(members))
-            together.update(map(frozenset, itertools.combinations(members, size)))
-        groups[str(name)] = Group(tuple(sorted(together, key=sorted)))
+    groups = {str(name): _group(str(name), value) for name, value in _mapping(content, "sets").items()}
     for service in services.values():
         if service.set is not None and service.set not in groups:
             raise Wrong(f"services.{service.name}.set: there is no set {service.set}")
     return services, groups
+
+
+def _group(name: str, value: Any) -> Group:
+    """Return one set of services."""
+    lists = value.get("combinations") if isinstance(value, Mapping) else None
+    if not isinstance(lists, list) or not all(isinstance(entry, list) for entry in lists):
+        raise Wrong(f"sets.{name}.combinations is no list of lists of services")
+    keep = value.get("keep")
+    if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
+        raise Wrong(f"sets.{name}.keep is no number of at least 1")
+    # Without the combinations that are part of others.
+    together: set[frozenset[str]] = set()
+    for members in (sorted(set(map(str, entry))) for entry in lists):
+        size = min(keep or len(members), len(members))
+        together.update(map(frozenset, itertools.combinations(members, size)))
+    return Group(tuple(sorted(together, key=sorted)))
 
 
 def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -421,8 +424,12 @@ def follow(now: float, past: Past, unit: Mapping[str, str]) -> str:
         return STARTING if state == STARTING else STOPPING
     if queued and active in ("inactive", "failed") and state != STOPPING:
         return STARTING  # somebody has asked systemd for it
-    waits = queued or (not past.began and now - past.asked < START_GRACE)
-    return _follow_ended(active, past, waits)
+    return _follow_ended(active, past, _may_begin(now, past, queued))
+
+
+def _may_begin(now: float, past: Past, queued: bool) -> bool:
+    """Whether a start that was requested may still begin. now: monotonic seconds. queued: whether systemd has a job for it."""
+    return queued or (not past.began and now - past.asked < START_GRACE)
 
 
 def _follow_ended(active: str, past: Past, waits: bool) -> str:

@@ -209,20 +209,25 @@ def measure(answer: Answer) -> dict[str, float]:
     return figures
 
 
-def degeneration(answer: Answer, figures: Mapping[str, float], temperature: float | None = None) -> str:
-    """Return why no working model writes this answer, or an empty text. temperature: None for the server's default."""
-    count = answer.tokens or 0
-    if count >= FEW_TOKENS and not answer.text.strip() and answer.finish == "length":
-        return f"{count} tokens without any text"
-    wrong = garbage(answer.text)
-    if wrong:
-        return wrong
+def _wrong_tokens(answer: Answer) -> str:
+    """Return what is wrong with the log-probabilities or the variety of the tokens, or an empty text."""
     broken = sum(not is_figure(value) or value <= NO_PROBABILITY for value in answer.logprobs)
     if broken >= FEW_TOKENS and 4 * broken >= len(answer.logprobs):
         return f"{broken} of {len(answer.logprobs)} log-probabilities are no numbers"
     most = Counter(answer.pieces).most_common(1)
     if most and len(answer.pieces) >= MANY_TOKENS and most[0][1] >= SAME_TOKEN * len(answer.pieces):
         return f"one token {most[0][1]} times of {len(answer.pieces)}"
+    return ""
+
+
+def degeneration(answer: Answer, figures: Mapping[str, float], temperature: float | None = None) -> str:
+    """Return why no working model writes this answer, or an empty text. temperature: None for the server's default."""
+    count = answer.tokens or 0
+    if count >= FEW_TOKENS and not answer.text.strip() and answer.finish == "length":
+        return f"{count} tokens without any text"
+    wrong = garbage(answer.text) or _wrong_tokens(answer)
+    if wrong:
+        return wrong
     if figures.get("bits", LOWEST_BITS) < LOWEST_BITS:
         return f"its tokens have an entropy of {figures['bits']:.1f} bits: a loop"
     if figures.get("distinct", 1.0) < DISTINCT_GRAMS:

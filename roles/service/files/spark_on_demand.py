@@ -244,12 +244,16 @@ class Hub:
         elif state == on_demand.COLD:
             slot.reason, slot.freed_hosts = "", self.freed_hosts(slot)
         elif state == on_demand.FAILED:
-            say(f"{slot.service.name}: {slot.reason}", 3)
-            if slot.until > now:  # else the next start may begin at once
-                self.refuse(slot, slot.reason)
+            self.report_failure(slot, now)
         if not slot.serves:
             slot.before = slot.before if state == on_demand.STOPPING else None
             slot.gone = None
+
+    def report_failure(self, slot: Slot, now: float) -> None:
+        """Write the reason of a failure to the journal, and to waiting clients unless the next start may begin at once."""
+        say(f"{slot.service.name}: {slot.reason}", 3)
+        if slot.until > now:
+            self.refuse(slot, slot.reason)
 
     def become_ready(self, slot: Slot, before: str, entered: float, took: float) -> None:
         """Note that an engine serves. entered: clock at which its unit became active. took: seconds of its start."""
@@ -267,12 +271,7 @@ class Hub:
         """Note why a start failed, or why an engine ended while it served."""
         service, starting = slot.service, slot.state == on_demand.STARTING
         soon = slot.serves and self.loop.time() - slot.ready < service.minimum_seconds
-        ended = unit.get("ActiveState") == "inactive"
-        why = "it was stopped while it started" if ended and slot.began else "its unit did not start" if ended else ""
-        if slot.late is not None and starting:
-            stage = f": {slot.late[1]}" if slot.late[1] else ""
-            why = f"it was not ready within {service.start_seconds:.0f} s{stage}"
-        disturbed = False
+        why, disturbed = self.known_reason(slot, unit), False
         if not why:
             why, disturbed = await in_thread(reason_of, service.unit, unit)
         slot.reason = f"{service.name} {'could not be started' if starting else 'ended'}: {why}"
@@ -286,6 +285,15 @@ class Hub:
                 f". It is not tried again for {service.retry_seconds:.0f} s: systemctl start {service.unit} does"
             )
 
+    def known_reason(self, slot: Slot, unit: dict[str, str]) -> str:
+        """Return why a service failed, an empty text if only the journal says it."""
+        if slot.late is not None and slot.state == on_demand.STARTING:
+            stage = f": {slot.late[1]}" if slot.late[1] else ""
+            return f"it was not ready within {slot.service.start_seconds:.0f} s{stage}"
+        if unit.get("ActiveState") != "inactive":
+            return ""
+        return "it was stopped while it started" if slot.began else "its unit did not start"
+
     def memory_is_back(self, slot: Slot, now: float) -> bool:
         """Whether the memory of a stopped engine is available again, or is no longer waited for."""
         available = hostmem.available_gib(self.root)
@@ -298,10 +306,7 @@ class Hub:
             slot.gone, slot.lowest = (since, now), available
             grown = now
         # An engine that loads meanwhile hides the memory that this one gave back; the gate of that engine waits for memory itself.
-        others = [other for other in self.slots.values() if other is not slot]
-        hidden = any(
-            other.state == on_demand.STARTING or (other.serves and other.ready >= slot.since) for other in others
-        )
+        hidden = any(other.took_since(slot.since) for other in self.slots.values() if other is not slot)
         steady = now - grown >= self.poll / 2
         measured = bool(slot.expected) and not hidden
         back = available - slot.before >= hostmem.BACK_SHARE * (slot.expected or 0.0) if measured else steady

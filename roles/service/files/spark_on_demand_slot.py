@@ -127,6 +127,10 @@ class Slot:
         """Whether its engine answers requests."""
         return self.state in (on_demand.READY, on_demand.DRAINING)
 
+    def took_since(self, when: float) -> bool:
+        """Whether its engine loads, or became ready since a moment: it took memory."""
+        return self.state == on_demand.STARTING or (self.serves and self.ready >= when)
+
     def remaining(self, now: float) -> float | None:
         """Seconds until it is ready, by its last starts, stage by stage if these are known."""
         is_starting = self.state == on_demand.STARTING
