@@ -83,11 +83,7 @@ class ActionModule(HostSteps):
         for host in play:
             registered = self.variables["hostvars"][host]
             section = registered_answer(registered, self.args["images_from"], answers.IMAGES_SECTION, host)
-            images[host] = section.get("images") or {}
-            for ref, entry in (plan[host].get("images_locked") or {}).items():
-                present = [image for name in entry["ids"] if (image := images[host].get(name) or {}).get("present")]
-                if present and not (images[host].get(ref) or {}).get("present"):
-                    images[host][ref] = present[0]
+            images[host] = _with_locked(section.get("images") or {}, plan[host].get("images_locked") or {})
             section = registered_answer(registered, self.args["models_from"], answers.MODEL_FILES, host)
             models[host] = section.get("model_files") or []
         work, refusals = engine.survey(plan, play, images, models)
@@ -178,6 +174,14 @@ class ActionModule(HostSteps):
                     write(path, to_json({**entry, "current": is_current}))
         return changed
 
+    def _remove_other_pieces(self, expected: set[str]) -> None:
+        """Remove other files from the folders of expected pieces. expected: paths below the bundle."""
+        for relative in {str(Path(path).parent) for path in expected}:
+            folder = self.dir / relative
+            for path in folder.glob("*") if folder.is_dir() and not folder.is_symlink() else []:
+                if f"{relative}/{path.name}" not in expected:
+                    path.unlink()
+
     def _pack_image(self, item: dict[str, Any]) -> int:
         """Have the host split the archive into pieces, and fetch the missing pieces."""
         display.display(f"  {self.host}: packing {item['ref']} ({item['bytes'] / 1e9:.2f} GB unpacked)")
@@ -197,11 +201,7 @@ class ActionModule(HostSteps):
                 )
             parts = engine.parts({**entry, "layers": layers, "pieces": saved["pieces"]})
             expected = {part["path"] for part in parts}
-            for relative in {str(Path(path).parent) for path in expected}:
-                folder = self.dir / relative
-                for path in folder.glob("*") if folder.is_dir() and not folder.is_symlink() else []:
-                    if f"{relative}/{path.name}" not in expected:
-                        path.unlink()
+            self._remove_other_pieces(expected)
             fetched = self._fetch_all(
                 item["ref"],
                 [(f"{saved['path']}/{part['name']}", part["path"], part["size"], part["sha256"]) for part in parts],
@@ -342,8 +342,8 @@ class ActionModule(HostSteps):
         """Return the images for the host, by reference, and messages about images that the bundle lacks."""
         locked = self.args.get("locked") or {}
         # Optional images that the bundle lacks are pulled or refused by their own roles.
-        named = [ref for ref in self.args.get("optional") or [] if "@" not in ref]
-        optional = [ref for ref in named if engine.find_image(manifest, ref, None, "")[0]]
+        named = self.args.get("optional") or []
+        optional = [ref for ref in named if "@" not in ref and engine.find_image(manifest, ref, None, "")[0]]
         images: dict[str, dict[str, Any]] = {}
         messages: list[str] = []
         for ref in [*(self.args.get("refs") or []), *optional]:
@@ -516,6 +516,15 @@ def transfer_by(connection: Any, method: str) -> Iterator[None]:
         yield
     finally:
         connection.set_option("ssh_transfer_method", before)
+
+
+def _with_locked(images: dict[str, Any], locked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the images of a host, also by the references that the lock file gives them. locked: C(images_locked) of the plan."""
+    for ref, entry in locked.items():
+        present = [image for name in entry["ids"] if (image := images.get(name) or {}).get("present")]
+        if present and not (images.get(ref) or {}).get("present"):
+            images[ref] = present[0]
+    return images
 
 
 def registered_answer(variables: Mapping[str, Any], name: str, form: Any, host: str) -> dict[str, Any]:

@@ -42,53 +42,54 @@ class ActionModule(HostAction):
         options = {name: _load(args.pop(name, None)) for name in OF_CONTROLLER}
         if not options["plan"] and "plan" not in self._task.args:  # a comparison with the record
             return self._ask(args)
-        planned, earlier = self._planned(options), options["earlier"] or {}
-        gather = plain(args.pop("gather", None)) or {}
-        if gather and planned.plan:
-            gather = {"images": planned.plan.get("image_candidates") or [], **gather}
+        planned, earlier = self._planned(options), options["earlier"]
+        gather = _with_images(plain(args.pop("gather", None)), planned.plan)
         parts = compared_host.parts_of(self._tags("run"), self._tags("skip"))
         why = self._reasons(planned, parts, options)
         compares = bool(planned.plan and not why and (args.get("facts_checksum") or not gather))
         if compares:
-            comparison, why = compared_host.arguments_of(planned, parts or frozenset(), self.variables)
-            args = {**args, **comparison, "controller": run_name(str(self._task._uuid))}
-            if "prove" in (parts or ()) and prove and not self._task.check_mode and not why:
-                args["proof"] = compared_host.proof_of(planned)
+            comparison, why = self._comparison(planned, parts, prove)
+            args = {**args, **comparison}
         mark = checksum_of({**args, "facts_checksum": "", "controller": ""})
         if earlier and not gather:
             verdict = taken_over(earlier, mark, why)
             if verdict:
                 return {"changed": False, **verdict}
-            gather = {**FEW_FACTS, "root": (planned.plan.get("settings") or {}).get("sysroot") or "/"}
+            gather = _few_facts(planned.plan)
         answer = self._ask({**args, "gather": gather})
         if _has_failed(answer):
             return answer
-        images = answer.get("images") or {}
-        if not compares:
-            why, answer["why"] = why or ["the host was not asked in an earlier run"], []
-        if not earlier:
-            why = why + compared_host.unknown_images(planned.plan, images, parts or ())
-        if why:
-            answer.update(up_to_date=False, proved=False, why=[*why, *(answer.get("why") or [])])
+        unknown = [] if earlier else compared_host.unknown_images(planned.plan, answer.get("images"), parts)
+        _add_reasons(answer, why, unknown, compares)
         checksum = stable_checksum(answer.get("spark"), answer.get("images"))
         is_valid = compares and args.get("facts_checksum") in (None, "", checksum)
         return {**answer, "compared_with": mark if is_valid else ""}
 
+    def _comparison(
+        self, planned: PlannedParts, parts: frozenset[str] | None, prove: bool
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return the module's arguments for a comparison, and why the roles have to be applied for any answer."""
+        comparison, why = compared_host.arguments_of(planned, parts or frozenset(), self.variables)
+        comparison["controller"] = run_name(str(self._task._uuid))
+        if "prove" in (parts or ()) and prove and not self._task.check_mode and not why:
+            comparison["proof"] = compared_host.proof_of(planned)
+        return comparison, why
+
     def _reasons(self, planned: PlannedParts, parts: frozenset[str] | None, options: Mapping[str, Any]) -> list[str]:
         """Return why the roles have to be applied without asking the host. options: of C(OF_CONTROLLER)."""
         hosts = self.variables.get("ansible_play_hosts") or []
-        why = compared_host.reasons_to_apply(self._tags("run"), parts, options["lacking"] or {}, hosts)
-        images = (options["earlier"] or {}).get("images")
-        return why if images is None else why + compared_host.unknown_images(planned.plan, images, parts or ())
+        why = compared_host.reasons_to_apply(self._tags("run"), parts, options["lacking"], hosts)
+        images = options["earlier"].get("images")
+        return why if images is None else why + compared_host.unknown_images(planned.plan, images, parts)
 
     def _planned(self, options: Mapping[str, Any]) -> PlannedParts:
         """Return the plan of the host. options: of C(OF_CONTROLLER)."""
-        plan = options["plan"] or {}
+        plan = options["plan"]
         cluster = (plan.get("cluster") or {}).get("name")
-        network = ((options["clusters"] or {}).get(cluster) or {}).get("fabric") or {}
+        network = (options["clusters"].get(cluster) or {}).get("fabric") or {}
         role_variables = own_variables(self.variables, self._templar.template) if plan else {}
         read = self._loader.get_text_file_contents
-        return PlannedParts(self.host, plan, options["addons"] or {}, network, role_variables, read)
+        return PlannedParts(self.host, plan, options["addons"], network, role_variables, read)
 
     def _tags(self, kind: str) -> list[str]:
         """Return the tags of this run. kind: C(run) or C(skip)."""
@@ -113,6 +114,24 @@ def _has_failed(answer: Mapping[str, Any]) -> bool:
     return bool(answer.get("failed") or answer.get("unreachable"))
 
 
+def _with_images(gather: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the option C(gather) with the images of a plan, empty if the task gathers nothing."""
+    return {"images": plan.get("image_candidates") or [], **gather} if gather and plan else gather or {}
+
+
+def _few_facts(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the option C(gather) of a proof."""
+    return {**FEW_FACTS, "root": (plan.get("settings") or {}).get("sysroot") or "/"}
+
+
+def _add_reasons(answer: dict[str, Any], why: list[str], unknown: list[str], is_compared: bool) -> None:
+    """Add to an answer why the roles have to be applied. why: without asking the host. unknown: about its images."""
+    if not is_compared:
+        why, answer["why"] = why or ["the host was not asked in an earlier run"], []
+    if why or unknown:
+        answer.update(up_to_date=False, proved=False, why=[*why, *unknown, *(answer.get("why") or [])])
+
+
 def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[str, Any]:
     """Return the answer of an earlier task of this run if it holds for the present plan, empty if the host has to be asked.
 
@@ -133,5 +152,5 @@ def checksum_of(args: Mapping[str, Any]) -> str:
 
 
 def _load(value: Any) -> Any:
-    """Return an option of the task; a plan may be a text in JSON."""
-    return parse_json(value, "the plan of this run", exact=True) if isinstance(value, str) else plain(value)
+    """Return an option of the task, empty for a missing one; a plan may be a text in JSON."""
+    return (parse_json(value, "the plan of this run", exact=True) if isinstance(value, str) else plain(value)) or {}

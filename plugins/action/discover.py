@@ -66,12 +66,7 @@ class ActionModule(ControllerAction):
             )
         display.display(first_inventory.table(machines, cables, picks))
         refuse_missing(machines, args["whole"])
-        spans = {
-            size: pick
-            for size in {len(group) for group in cables.groups()}
-            for pick in (model_choice.picks(recipes, size, wish)[:1] if not wish.sparks or size <= wish.sparks else [])
-        }
-        texts = first_inventory.files(sparks, picks, cables, args["user"], spans)
+        texts = first_inventory.files(sparks, picks, cables, args["user"], _spans(recipes, cables, wish))
         folder = Path(args["dest"]).expanduser()
         states, diffs = write_missing(folder, texts, self._task.check_mode)
         if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
@@ -87,6 +82,15 @@ class ActionModule(ControllerAction):
             "_ansible_verbose_override": True,
             "sparks": [host_entry(machine, picks.get(machine.name), args["user"]) for machine in sparks],
         }
+
+
+def _spans(
+    recipes: Mapping[str, Any], cables: discovery.Cables, wish: model_choice.Wish
+) -> dict[int, model_choice.Pick]:
+    """Return the best recipe for each number of Sparks that cables join."""
+    sizes = {len(group) for group in cables.groups()}
+    fitting = [size for size in sizes if not wish.sparks or size <= wish.sparks]
+    return {size: pick for size in fitting for pick in model_choice.picks(recipes, size, wish)[:1]}
 
 
 def refuse_missing(machines: Sequence[Machine], whole: bool) -> None:

@@ -88,6 +88,21 @@ def _judge_alone(
     return findings
 
 
+def _missing_answers(sections: dict[str, Any], second: dict[str, Any]) -> list[Finding]:
+    """Return the findings about sections without an answer. second: as in C(judge)."""
+    failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
+    missing = [doctor.not_asked(TITLES.get(name, name), why) for name, why in failed.items()]
+    if second and not second.get("reached"):
+        missing.insert(0, doctor.unreachable(second.get("why") or "it was lost"))
+    return missing
+
+
+def _silent_programs(health: dict[str, Any], spark: dict[str, Any]) -> list[Finding]:
+    """Return the findings about programs of the host that did not answer."""
+    programs = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
+    return [doctor.not_asked(program, why) for program, why in sorted(programs.items())]
+
+
 def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of one host, apart from its plan.
 
@@ -98,12 +113,7 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     sections = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
     sections = sections_apart(sections, "looked", "services", "engines", "health")
     spark, health = section_of(sections, "host", "spark"), section_of(sections, "health", "health")
-    failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
-    missing = [doctor.not_asked(TITLES.get(name, name), why) for name, why in failed.items()]
-    if second and not second.get("reached"):
-        missing.insert(0, doctor.unreachable(second.get("why") or "it was lost"))
-    programs = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
-    silent = [doctor.not_asked(program, why) for program, why in sorted(programs.items())]
+    silent = _silent_programs(health, spark)
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
     report = doctor.HostReport(
@@ -122,7 +132,7 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         *_token_findings(planned, spark),
     ]
     return [
-        *(finding.to_dict() for finding in missing),
+        *(finding.to_dict() for finding in _missing_answers(sections, second)),
         *(section_of(sections, "engines", "engines").get("findings") or []),
         *(finding.to_dict() for finding in findings),
     ]

@@ -38,17 +38,21 @@ class ActionModule(ControllerAction):
         hosts = _bodies(planned.get("hosts") or {}, names)
         ways = {host: way_to(host, variables["hostvars"][host]) for host in dict.fromkeys([*gateways, *names])}
         listed = reach.endpoints(hosts, addons, ways, args["services"])
-        vaults = set()
-        for path in {entry.key_file for entry in listed}:
-            with contextlib.suppress(OSError, ValueError), Path(path).open("rb") as file:
-                vaults |= {path} if file.read(len(key_files.VAULT)) == key_files.VAULT else set()
         if listed:
+            vaults = filter(_is_vault, {entry.key_file for entry in listed})
             display.display(reach.text(listed, str(Path.home()), sorted(vaults)))
         keys = ("models", "host", "controller_url", "lan", "key_file")
         rows = [{key: getattr(entry, key) for key in keys} for entry in listed]
         for row in rows:
             EventLog.write("endpoint", **row)
         return {"changed": False, "endpoints": rows, "_ansible_verbose_override": True}
+
+
+def _is_vault(path: str) -> bool:
+    """Tell whether a key file is an Ansible vault; an unreadable one counts as none."""
+    with contextlib.suppress(OSError, ValueError), Path(path).open("rb") as file:
+        return file.read(len(key_files.VAULT)) == key_files.VAULT
+    return False
 
 
 def _bodies(planned: Mapping[str, Any], hosts: Iterable[str]) -> dict[str, dict[str, Any]]:

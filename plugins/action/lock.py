@@ -64,31 +64,44 @@ class ActionModule(ControllerAction):
             raise AnsibleActionFail(" ".join(messages or [no_path]))
         return path
 
-    def _collect(
-        self, planned: dict[str, Any], previous: dict[str, Any] | None, dest: Path
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Return the new lock and notes; fail if hosts disagree or none answers. previous: the present lock."""
-        args, hostvars = self.args, self.variables["hostvars"]
-        play = [str(host) for host in self.variables.get("ansible_play_hosts_all") or []]
-        sparks = [host for host in play if host in planned]
+    def _answers(self, sparks: list[str], previous: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the images and the models of the Sparks that answered with both. previous: the present lock."""
         images: dict[str, Any] = {}
         models: dict[str, Any] = {}
         for host in sparks:
+            variables = self.variables["hostvars"][host]
             image_answer, model_answer = (
-                plain(hostvars[host].get(args[key])) for key in ("images_from", "models_from")
+                plain(variables.get(self.args[key])) or {} for key in ("images_from", "models_from")
             )
-            if "images" in (image_answer or {}) and "model_files" in (model_answer or {}):
+            if "images" in image_answer and "model_files" in model_answer:
                 images[host] = _images(image_answer, host, previous)
                 models[host] = checked_answer(model_answer, answers.MODEL_FILES, host, SPARK_INFO)["model_files"]
-        silent = [host for host in sparks if host not in images]
-        if silent and not images:
-            raise AnsibleActionFail(f"nothing to lock: {', '.join(silent)} did not answer.")
+        return images, models
+
+    def _add_addon_images(
+        self, planned: dict[str, Any], images: dict[str, Any], previous: dict[str, Any] | None
+    ) -> None:
+        """Add the images of add-on services to the plan, and to the images of hosts that answered. previous: the present lock."""
+        args, hostvars = self.args, self.variables["hostvars"]
+        play = [str(host) for host in self.variables.get("ansible_play_hosts_all") or []]
         for host, addons in plain(args["addons"]).items():
             named = addons["images"]["named"]
             planned.setdefault(host, {"services": []})["addon_images"] = named
             answer = plain(hostvars[host].get(args["addons_from"])) if named and args["addons_from"] else None
             if host in play and answer and answer.get("images") is not None:
                 images.setdefault(host, {}).update(_images(answer, host, previous))
+
+    def _collect(
+        self, planned: dict[str, Any], previous: dict[str, Any] | None, dest: Path
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return the new lock and notes; fail if hosts disagree or none answers. previous: the present lock."""
+        play = [str(host) for host in self.variables.get("ansible_play_hosts_all") or []]
+        sparks = [host for host in play if host in planned]
+        images, models = self._answers(sparks, previous)
+        silent = [host for host in sparks if host not in images]
+        if silent and not images:
+            raise AnsibleActionFail(f"nothing to lock: {', '.join(silent)} did not answer.")
+        self._add_addon_images(planned, images, previous)
         answered = [host for host in images if host not in silent]
         answers_before = ImagePlans(self.variables, False, previous).text
         new, refusals, notes = lock_making.collect(planned, answered, images, models, previous, answers_before)

@@ -33,9 +33,9 @@ class ActionModule(HostSteps):
 
     def act(self) -> dict[str, Any]:
         """Return the files that were sent; in check mode those that would be."""
-        missing = [name for name in ("source", "path") if not self.args.get(name)]
-        if missing:
-            raise AnsibleActionFail(f"{missing[0]} is missing")
+        for name in ("source", "path"):
+            if not self.args.get(name):
+                raise AnsibleActionFail(f"{name} is missing")
         self.source = Path(of_host(str(self.args["source"]), self.variables))
         self.args["source"] = str(self.source)
         files = listed(self.source)
@@ -53,12 +53,14 @@ class ActionModule(HostSteps):
         if not self._task.check_mode:
             # Files with the same content get the mtime of the controller, so that the next run recognises them.
             pending: Files = {name: {**files[name], "part": ""} for name in same}
-            for name in outgoing:
-                digest = digests.get(name) or self._sha256(name)
-                part = hashlib.sha256(f"{name}\n{digest}".encode()).hexdigest()
-                pending[name] = {**files[name], "sha256": digest, "part": part}
+            pending.update({name: self._outgoing(name, files[name], digests.get(name)) for name in outgoing})
             result["bytes"] = self._bring(pending)
         return result
+
+    def _outgoing(self, name: str, file: dict[str, Any], digest: str | None) -> dict[str, Any]:
+        """Return a file to send. file: its size and mtime. digest: its sha256 if it is known."""
+        digest = digest or self._sha256(name)
+        return {**file, "sha256": digest, "part": hashlib.sha256(f"{name}\n{digest}".encode()).hexdigest()}
 
     def _sha256(self, name: str) -> str:
         try:

@@ -212,19 +212,20 @@ class ActionModule(ControllerAction):
         messages += check_dest(args["dest"])
         if messages:
             return {}  # the next plan reports them
-        about = parse_json(made["made"], "the plan of this run", exact=True)
-        plan, findings = {"schema": about["schema"], "clusters": plain(made["clusters"])}, about["findings"]
-        for part in ("hosts", "addons"):
-            plan[part] = {host: parse_json(text, host, exact=True) for host, text in made[part].items()}
-        brief = args["show"] == "short" and not display.verbosity
-        page = self._present(plan, findings, "none" if brief else args["show"])
-        if brief:
-            where = f" More in {page}" if page else " -v shows the plan."
-            display.display(f"Up to date, nothing to change. {picture.summary_text(plan, findings)}{where}")
+        plan, findings = _parse_made(made)
+        self._present_standing(plan, findings)
         # Without a proof, as in check mode, nothing has to be proved.
         is_proved = not any(comparison.get("unproved") for comparison in comparisons.values())
         result = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}
         return {**result, "changed": False, "unchanged": is_proved, "_ansible_verbose_override": True}
+
+    def _present_standing(self, plan: Mapping[str, Any], findings: list[dict[str, Any]]) -> None:
+        """Write and show a plan that needs no changes, with C(show=short) in one line."""
+        brief = self.args["show"] == "short" and not display.verbosity
+        page = self._present(plan, findings, "none" if brief else self.args["show"])
+        if brief:
+            where = f" More in {page}" if page else " -v shows the plan."
+            display.display(f"Up to date, nothing to change. {picture.summary_text(plan, findings)}{where}")
 
     def _make_plan(
         self,
@@ -514,6 +515,28 @@ def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: str, how
         display.display(picture.plan_text(*shown, False, page, notes), log_only=True)
 
 
+def _parse_made(made: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the plan and the findings of an earlier result of the action."""
+    about = parse_json(made["made"], "the plan of this run", exact=True)
+    plan = {"schema": about["schema"], "clusters": plain(made["clusters"])}
+    for part in ("hosts", "addons"):
+        plan[part] = {host: parse_json(text, host, exact=True) for host, text in made[part].items()}
+    return plan, about["findings"]
+
+
+def _host_lists(hosts: Mapping[str, Any], add_ons: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hosts with missing images or models, with services on demand, and with add-on services."""
+    return {
+        "lacking": {
+            kind: [host for host, body in hosts.items() if body["missing"][kind]] for kind in ("images", "models")
+        },
+        "on_demand": [
+            host for host, body in hosts.items() if "on_demand" in {service["state"] for service in body["services"]}
+        ],
+        "for_all": [host for host, body in add_ons.items() if any(body.get(role) for role in addon_documents.ROLES)],
+    }
+
+
 def answer(
     plan: Mapping[str, Any], findings: list[dict[str, Any]], locked: Mapping[str, Any] | None, how: str = "whole"
 ) -> dict[str, Any]:
@@ -526,13 +549,7 @@ def answer(
         "hosts": hosts,
         "clusters": plan["clusters"],
         "addons": add_ons,
-        "lacking": {
-            kind: [host for host, body in hosts.items() if body["missing"][kind]] for kind in ("images", "models")
-        },
-        "on_demand": [
-            host for host, body in hosts.items() if "on_demand" in {service["state"] for service in body["services"]}
-        ],
-        "for_all": [host for host, body in add_ons.items() if any(body.get(role) for role in addon_documents.ROLES)],
+        **_host_lists(hosts, add_ons),
         "locked_names": lock_findings.questions(locked, [*names, *({"image": ref, "models": []} for ref in images)]),
         "errors": picture.count_causes(list_causes(findings)),
         # The screen shows the plan already, so -v must not repeat it.

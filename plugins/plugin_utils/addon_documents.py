@@ -39,6 +39,12 @@ def variables_of(role: str, planned: Mapping[str, Any], role_variables: Mapping[
     return {**defaults(role), **host_values, **{f"{role}_{key}": value for key, value in planned.items()}}
 
 
+def _client_keys(variables: Mapping[str, Any], read: Callable[[str], str]) -> list[dict[str, Any]]:
+    """Return the files with the keys of the clients. variables: of the role C(clients)."""
+    clients = [client for client in (variables["clients_hermes"], variables["clients_open_webui"]) if client]
+    return client_keys.client_keys([secret for client in clients for secret in client["secrets"]], _lenient(read))
+
+
 def addon_document(
     role: str,
     planned: Mapping[str, Any],
@@ -54,10 +60,7 @@ def addon_document(
     library = unit_files.library(role) if role in host_programs.PROGRAMS else {"folders": [], "files": []}
     library = unit_files.unit_helper() if role == "clients" else library
     values = {**variables, "library": [file["path"] for file in library["files"]]}
-    more: list[dict[str, Any]] = []
-    if role == "clients":
-        clients = [client for client in (variables["clients_hermes"], variables["clients_open_webui"]) if client]
-        more = client_keys.client_keys([secret for client in clients for secret in client["secrets"]], _lenient(read))
+    more = _client_keys(variables, read) if role == "clients" else []
     if role == "clients" and variables["clients_hermes"]:
         packages = hermes_packages(variables["clients_hermes"], read)
         values["clients_hermes_environment"] = str(Path(packages["path"]).parent)

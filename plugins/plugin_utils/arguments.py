@@ -26,6 +26,20 @@ REQUIRED = {
 """Messages for missing variables that a playbook requires."""
 
 
+def _check_value(problems: validation.Problems, name: str, key: schema.Key, value: Any) -> None:
+    """Add the problems of a variable's value."""
+    # A template has no value yet.
+    is_template = isinstance(value, str) and any(mark in value for mark in TEMPLATE)
+    why = "" if value is None or is_template else schema.wrong(key, schema.from_command_line(key, value))
+    if why:
+        problems.add(f"'{name}' {why}")
+    elif name == "spark_wishes" and value and not any(mark in str(value) for mark in TEMPLATE):
+        # Other playbooks start without the planner.
+        from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import wishes
+
+        schema.entries(problems, value, wishes.KEYS, "spark_wishes")
+
+
 def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
     """Return the problems of extra variables; variables of other collections are not checked. playbook: its name, for playbooks with arguments."""
     arguments = PLAYBOOKS.get(playbook, {})
@@ -34,19 +48,8 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
     problems = validation.Problems("-e")
     # A YAML file of extra variables may have numbers or dates as names, which no variable of this collection has.
     for name in sorted(name for name in extra_vars if isinstance(name, str)):
-        value = extra_vars[name]
         if name in keys:
-            # A template has no value yet.
-            is_template = isinstance(value, str) and any(mark in value for mark in TEMPLATE)
-            key, is_open = keys[name], value is None or is_template
-            why = "" if is_open else schema.wrong(key, schema.from_command_line(key, value))
-            if why:
-                problems.add(f"'{name}' {why}")
-            elif name == "spark_wishes" and value and not any(mark in str(value) for mark in TEMPLATE):
-                # Other playbooks start without the planner.
-                from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import wishes
-
-                schema.entries(problems, value, wishes.KEYS, "spark_wishes")
+            _check_value(problems, name, keys[name], extra_vars[name])
         elif near := validation.nearest_word(name, arguments, SIMILAR):
             problems.add(f"unknown variable '{name}'; did you mean '{near}'?")
         elif name.startswith(tuple(prefixes)):

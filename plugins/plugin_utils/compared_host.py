@@ -93,10 +93,12 @@ def reasons_to_apply(
     ]
 
 
-def unknown_images(plan: Mapping[str, Any], images: Mapping[str, Any], parts: Collection[str]) -> list[str]:
+def unknown_images(
+    plan: Mapping[str, Any], images: Mapping[str, Any] | None, parts: Collection[str] | None
+) -> list[str]:
     """Return the images with unknown contents. plan: of the host. images: of its facts. parts: of C(parts_of)."""
-    refs = (plan.get("images") or []) if "images" in parts else []
-    unknown = [ref for ref in refs if (images.get(ref) or {}).get("probe_from", "none") == "none"]
+    refs = (plan.get("images") or []) if "images" in (parts or ()) else []
+    unknown = [ref for ref in refs if ((images or {}).get(ref) or {}).get("probe_from", "none") == "none"]
     return [f"the contents of {ref} are not known" for ref in unknown]
 
 
@@ -202,6 +204,18 @@ def servers_of(planned: PlannedParts, parts: Collection[str]) -> list[dict[str, 
     return servers
 
 
+def _network_reasons(cluster: str, network: Mapping[str, Any]) -> list[str]:
+    """Return why the role fabric has to be applied to a cluster with a ready network."""
+    why = [str(finding["message"]) for finding in network.get("findings") or [] if finding["severity"] == "error"]
+    if network["topology"] not in PINGED:
+        why.append(f"the hosts of {cluster} are a {network['topology']}, and have to listen how it is cabled")
+    return why + [
+        f"the network of {name} may have to be changed"
+        for name, host in network["hosts"].items()
+        if host["apply"] or host["action"] in ("refuse", "migrate")
+    ]
+
+
 def network_of(planned: PlannedParts) -> tuple[dict[str, Any], list[str]]:
     """Return the questions about the network of a host's cluster, and why the role fabric has to be applied anyway.
 
@@ -213,14 +227,6 @@ def network_of(planned: PlannedParts) -> tuple[dict[str, Any], list[str]]:
     of_host = (network.get("hosts") or {}).get(planned.host)
     if not of_host or not network.get("ready"):
         return {}, [f"the network of {cluster['name']} is not known to be ready"]
-    why = [str(finding["message"]) for finding in network.get("findings") or [] if finding["severity"] == "error"]
-    if network["topology"] not in PINGED:
-        why.append(f"the hosts of {cluster['name']} are a {network['topology']}, and have to listen how it is cabled")
-    why += [
-        f"the network of {name} may have to be changed"
-        for name, host in network["hosts"].items()
-        if host["apply"] or host["action"] in ("refuse", "migrate")
-    ]
     netplan, ufw = of_host["netplan"], {}
     if cluster["fabric"]["firewall"]:
         ufw = {
@@ -234,7 +240,7 @@ def network_of(planned: PlannedParts) -> tuple[dict[str, Any], list[str]]:
         "relay": of_host.get("relay") or [],
         "ufw": ufw,
         "pings": of_host["pings"],
-    }, why
+    }, _network_reasons(cluster["name"], network)
 
 
 def proof_of(planned: PlannedParts) -> dict[str, Any]:

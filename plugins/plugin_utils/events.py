@@ -80,6 +80,16 @@ def plan_fields(plan: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str,
     return {"hosts": list(plan["hosts"]), "clusters": clusters, "services": services, "counts": dict(counts)}
 
 
+def _unrescued(errors: list[dict[str, Any]], hosts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
+    """Return the errors of failed hosts: a rescued task has not failed. hosts: with their counts of results."""
+    return [error for error in errors if has_failed(hosts.get(error["host"]) or {})]
+
+
+def _fields(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an event, without its kind and time."""
+    return {key: value for key, value in event.items() if key not in ("time", "event")}
+
+
 def outcome(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the outcome of a run by its events, as C(spark_result) has it."""
     document: dict[str, Any] = {"schema": SCHEMA, "outcome": "interrupted", "exit_code": None}
@@ -89,7 +99,7 @@ def outcome(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     reports: dict[str, list[dict[str, Any]]] = {f"{kind}s": [] for kind in REPORTS}
     for event in events:
         kind = event["event"]
-        fields = {key: value for key, value in event.items() if key not in ("time", "event")}
+        fields = _fields(event)
         if kind == "run":
             document.update(fields, began=event["time"])
         elif kind == "plan":
@@ -106,8 +116,7 @@ def outcome(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         elif kind == "stats":
             hosts = event["hosts"]
             document.update(verdict(hosts), hosts=hosts, ended=event["time"])
-            # A rescued task has not failed.
-            errors = [error for error in errors if has_failed(hosts.get(error["host"]) or {})]
+            errors = _unrescued(errors, hosts)
     filled = {key: value for key, value in reports.items() if value}
     return {**document, "errors": errors, **(planned if planned["plan"] else {}), **filled}
 

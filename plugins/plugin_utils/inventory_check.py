@@ -59,6 +59,14 @@ def find_problems(groups: Mapping[str, Sequence[str]], sources: Sources) -> list
     return [_without_sparks(groups, sources)]
 
 
+def _other_groups(names: Sequence[str]) -> str:
+    """Return the groups of an inventory without Sparks, and the fix."""
+    shown = ", ".join(f"'{printable(name)}'" for name in names[:5]) + (" and more" if len(names) > 5 else "")
+    near = validation.nearest_word(GROUP, names) or (names[0] if len(names) == 1 else "")
+    fix = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
+    return f"{shown}; {fix}"
+
+
 def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> str:
     """Return the message that the inventory has no Sparks, with a visible reason."""
     if not sources.given or (sources.missing and all(path.startswith(_SYSTEM_DEFAULT) for path in sources.missing)):
@@ -68,10 +76,7 @@ def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> st
         return f"the group '{GROUP}' of {inventory} has no hosts; list the DGX Sparks there: {SHORTEST}"
     names = sorted(name for name in groups if name not in ("all", "ungrouped"))
     if names:
-        shown = ", ".join(f"'{printable(name)}'" for name in names[:5]) + (" and more" if len(names) > 5 else "")
-        near = validation.nearest_word(GROUP, names) or (names[0] if len(names) == 1 else "")
-        fix = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
-        return f"{inventory} has no group '{GROUP}' but {shown}; {fix}."
+        return f"{inventory} has no group '{GROUP}' but {_other_groups(names)}."
     if groups.get("all"):
         return f"{inventory} has no group '{GROUP}'; put the DGX Sparks into it: {SHORTEST}"
     for path in sources.inventory_files():
@@ -102,8 +107,6 @@ def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[
     if not isinstance(root, yaml.MappingNode):
         is_wrong = lists_hosts and root is not None
         return [f"{inventory} has no groups; the shortest one is {SHORTEST}"] if is_wrong else []
-    if lists_hosts and any(key.value == "plugin" for key, _value in root.value):
-        return []
     return [f"{inventory}, line {line}: {problem}." for line, problem in find(root)]
 
 
@@ -121,7 +124,9 @@ def _yaml_problem(error: Exception, text: str) -> str:
 
 
 def _hosts_problems(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each mistake, by keys and by groups."""
+    """Yield line and text of each mistake, by keys and by groups; none of the configuration of an inventory plugin."""
+    if any(key.value == "plugin" for key, _value in root.value):
+        return
     yield from _key_problems(root)
     for key, body in root.value:
         yield from _group_problems(key, body)
@@ -213,17 +218,23 @@ def find_keys(groups: Mapping[str, Iterable[str]], sources: Sources) -> str:
     for path in sources.files():
         words = _words(path)
         hosts = {word for word in words if word in names}
-        source = next((folder for folder in sources.folders if path.startswith(f"{folder}/")), "")
-        # YAML files with such a name hold no key.
-        is_secret = not path.endswith((".yml", ".yaml")) and bool(_ABOUT_SECRETS.search(path[len(source) :]))
-        if keys & hosts or (hosts and len(words) == 1 and is_secret):
+        if keys & hosts or (hosts and len(words) == 1 and _is_about_secrets(path, sources)):
             keys |= hosts
             files[path] = sources.reads(path) or str(Path(path).parent)
-    if not keys:
-        return ""
-    are_keys = "is a key or password" if len(keys) == 1 else "are keys or passwords"
+    return _message_about_keys(len(keys), files) if keys else ""
+
+
+def _is_about_secrets(path: str, sources: Sources) -> bool:
+    """Tell whether a file has the name of one with a key; YAML files with such a name hold none."""
+    source = next((folder for folder in sources.folders if path.startswith(f"{folder}/")), "")
+    return not path.endswith((".yml", ".yaml")) and bool(_ABOUT_SECRETS.search(path[len(source) :]))
+
+
+def _message_about_keys(number: int, files: Mapping[str, str]) -> str:
+    """Return the message about hosts that are keys. number: of these hosts. files: with them, and the source that reads each."""
+    are_keys = "is a key or password" if number == 1 else "are keys or passwords"
     sentences = [
-        f"{len(keys)} of the inventory's hosts {are_keys} by the looks of it. "
+        f"{number} of the inventory's hosts {are_keys} by the looks of it. "
         "Ansible reads each file of an inventory folder as a list of hosts."
     ]
     sentences += [

@@ -148,6 +148,12 @@ def _service_lists(variables: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
         yield "spark_cluster.services", variables["spark_cluster"], "services"
 
 
+def _recipe_for(repo: str, recipes: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the recipe of a model for the fewest Sparks, then the first by name."""
+    names = [name for name, recipe in recipes.items() if _repo_of(recipe) == repo.lower() and ":" not in name]
+    return min(names, key=lambda name: (int(recipes[name].get("nodes") or 1), name), default=None)
+
+
 def _complete(
     service: Any, variables: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]], configs: ModelConfigs
 ) -> Any:
@@ -167,21 +173,20 @@ def _complete(
     if not has_repo or any(service.get(key) for key in ANSWERS_FOR_ITSELF):
         return service
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
-    recipe = None
-    if not model.get("revision"):
-        # The one for the fewest Sparks, then the first by name.
-        names = [name for name, recipe in recipes.items() if _repo_of(recipe) == repo.lower() and ":" not in name]
-        recipe = min(names, key=lambda name: (int(recipes[name].get("nodes") or 1), name), default=None)
+    recipe = None if model.get("revision") else _recipe_for(repo, recipes)
     if recipe:
-        return {**{key: value for key, value in service.items() if key != "model"}, "recipe": recipe}
+        completed = {**service, "recipe": recipe}
+        del completed["model"]
+        return completed
     model_config = configs.find(repo, revision, str(variables.get("spark_hf_endpoint") or ""), _read_token(variables))
-    return {
-        **service,
-        "model": {**model, "revision": model_config.commit},
-        "config": model_config.config,
-        **({"quant_config": model_config.quant_config} if model_config.quant_config else {}),
-        "image": image or {"ref": choose_image(model_config, recipes)},
-    }
+    image = image or {"ref": choose_image(model_config, recipes)}
+    return {**service, "model": {**model, "revision": model_config.commit}, **_configs(model_config), "image": image}
+
+
+def _configs(model_config: ModelConfig) -> dict[str, Any]:
+    """Return the configurations of a model as keys of a service."""
+    quant_config = {"quant_config": model_config.quant_config} if model_config.quant_config else {}
+    return {"config": model_config.config, **quant_config}
 
 
 def _read_name(text: str) -> dict[str, Any]:

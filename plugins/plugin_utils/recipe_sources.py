@@ -206,6 +206,15 @@ def of_hosts(
 # --- git ----------------------------------------------------------------------------------------------------------
 
 
+def _why_skipped(path: str, mode: str, size: int) -> str:
+    """Return why a file of a commit is not read, empty if it is. mode: of git. size: in bytes."""
+    if not mode.startswith("100"):
+        return "it is a symbolic link" if mode == "120000" else "it is no file"
+    if size > MOST_BYTES:
+        return f"it has {size // 1024} KiB, more than {MOST_BYTES // 1024}"
+    return "its name has characters that steer a terminal" if path != printable(path) or "\n" in path else ""
+
+
 def read_repository(source: Source) -> Content:
     """Read the YAML files of a commit. Raises Unfetched without the repository or the commit."""
     content = Content()
@@ -214,13 +223,7 @@ def read_repository(source: Source) -> Content:
             blobs: dict[str, str] = {}
             total = 0
             for path, mode, blob, size in commit.files():
-                why = ""
-                if not mode.startswith("100"):
-                    why = "it is a symbolic link" if mode == "120000" else "it is no file"
-                elif size > MOST_BYTES:
-                    why = f"it has {size // 1024} KiB, more than {MOST_BYTES // 1024}"
-                elif path != printable(path) or "\n" in path:
-                    why = "its name has characters that steer a terminal"
+                why = _why_skipped(path, mode, size)
                 if path.endswith(SUFFIXES) and why:
                     content.skipped[printable(path)] = why
                 elif path.endswith(SUFFIXES) and len(blobs) < MOST_FILES:

@@ -57,14 +57,20 @@ def check_request(remove: Any, weights: bool) -> tuple[list[str], list[str]]:
     return kinds, errors
 
 
+def _images_of(service: Mapping[str, Any]) -> set[str]:
+    """Return the names of the images of a planned service."""
+    images = {str(value) for value in service["image"].values() if value}
+    for derived in (service.get("ray_image") or {}, service.get("built_image") or {}):
+        images |= {str(derived[key]) for key in ("base", "base_tag", "tag") if key in derived}
+    return images
+
+
 def in_use(planned: Mapping[str, Any], addons: Mapping[str, Any]) -> dict[str, Any]:
     """Return the names in a host's plan: C({images, models: [[repo, revision]], paths, services})."""
     services, models = planned.get("services") or [], planned.get("models") or []
     images = {*(planned.get("images") or []), *(planned.get("image_candidates") or []), *_images_in(addons)}
     for service in services:
-        images |= {str(value) for value in service["image"].values() if value}
-        for derived in (service.get("ray_image") or {}, service.get("built_image") or {}):
-            images |= {str(derived[key]) for key in ("base", "base_tag", "tag") if key in derived}
+        images |= _images_of(service)
     repositories = {(model["repo"], model["revision"]) for model in models if model.get("repo")}
     return {
         "images": sorted(images),
@@ -115,6 +121,20 @@ def _is_recognised(image: Mapping[str, Any], planned: Sequence[str], asked_ids: 
     )
 
 
+def _unused_image(image: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of an unused image."""
+    tags = [tag for tag in image.get("RepoTags") or [] if tag != "<none>:<none>"]
+    names = sorted(tags or [digest for digest in image.get("RepoDigests") or [] if "<none>" not in digest])
+    title, why = (
+        ", ".join(names) or f"{str(image['Id'])[:19]} (no name)",
+        "no container, unit, receipt or plan names it",
+    )
+    is_built = any(name.startswith(OWN_REPOSITORY) for name in tags) or _has_own_label(image)
+    # Docker removes an image with the last of its names.
+    remove, size = names or [image["Id"]], int(image.get("Size") or 0)
+    return _unused("images", title, size, remove, why, id=str(image["Id"]), built=is_built)
+
+
 def unused_images(
     images: Sequence[Mapping[str, Any]],
     containers: Iterable[str],
@@ -135,23 +155,14 @@ def unused_images(
     parents = {str(image.get("Parent") or "") for image in images}
     unused = []
     for image in images:
-        tags, digests, all_names = image.get("RepoTags") or [], image.get("RepoDigests") or [], names_of_image(image)
+        all_names = names_of_image(image)
         # Docker removes a step of a build together with the image above it, and not before.
-        is_step = image.get("Id") in parents and not tags and not digests
+        is_step = image.get("Id") in parents and not image.get("RepoTags") and not image.get("RepoDigests")
         if is_step or image.get("Id") in used_ids or all_names & used_names:
             continue
         if not _is_recognised(image, planned, asked_images) or any(name in notes for name in all_names):
             continue
-        tags = [tag for tag in tags if tag != "<none>:<none>"]
-        names = sorted(tags or [digest for digest in digests if "<none>" not in digest])
-        title, why = (
-            ", ".join(names) or f"{str(image['Id'])[:19]} (no name)",
-            "no container, unit, receipt or plan names it",
-        )
-        is_built = any(name.startswith(OWN_REPOSITORY) for name in tags) or _has_own_label(image)
-        # Docker removes an image with the last of its names.
-        remove, size = names or [image["Id"]], int(image.get("Size") or 0)
-        unused.append(_unused("images", title, size, remove, why, id=str(image["Id"]), built=is_built))
+        unused.append(_unused_image(image))
     return _largest_first(unused)
 
 
@@ -181,6 +192,19 @@ def read_models(hf_home: Path) -> list[dict[str, Any]]:
     return models
 
 
+def _revision(
+    folder: Path, commit: str, blobs: Mapping[str, set[str]], plain_bytes: int, sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return a revision of a model. blobs: by commit. plain_bytes: of its files that are no links. sizes: of blobs."""
+    elsewhere = set().union(*(blobs[other] for other in blobs if other != commit))
+    alone = sorted(blobs[commit] - elsewhere)
+    return {
+        "path": str(folder / "snapshots" / commit),
+        "bytes": plain_bytes + sum(sizes.get(blob, 0) for blob in alone),
+        "blobs": [str(folder / "blobs" / blob) for blob in alone if blob in sizes],
+    }
+
+
 def _read_model(hf_home: Path, name: str) -> dict[str, Any]:
     folder, repo = hf_home / "hub" / name, name[len("models--") :].replace("--", "/", 1)
     with beneath.folder(hf_home, f"hub/{name}") as handle:
@@ -194,15 +218,6 @@ def _read_model(hf_home: Path, name: str) -> dict[str, Any]:
                 blobs[commit] = {_target(handle, path) for path, info in files if stat.S_ISLNK(info.st_mode)}
                 plain_bytes[commit] = sum(info.st_size for _path, info in files if stat.S_ISREG(info.st_mode))
         total = sum(info.st_size for _path, info in beneath.walk(handle))
-    revisions = {}
-    for commit, linked in blobs.items():
-        elsewhere = set().union(*(blobs[other] for other in blobs if other != commit))
-        alone = sorted(linked - elsewhere)
-        revisions[commit] = {
-            "path": str(folder / "snapshots" / commit),
-            "bytes": plain_bytes[commit] + sum(sizes.get(blob, 0) for blob in alone),
-            "blobs": [str(folder / "blobs" / blob) for blob in alone if blob in sizes],
-        }
     partial = {blob for blob in sizes if blob.endswith(".incomplete")}
     orphans = sizes.keys() - set().union(*blobs.values()) - partial
     return {
@@ -210,7 +225,7 @@ def _read_model(hf_home: Path, name: str) -> dict[str, Any]:
         "path": str(folder),
         "bytes": total,
         "refs": snapshots.refs_of(hf_home, repo, name),
-        "revisions": revisions,
+        "revisions": {commit: _revision(folder, commit, blobs, plain_bytes[commit], sizes) for commit in blobs},
         "partial": {str(folder / "blobs" / blob): sizes[blob] for blob in sorted(partial)},
         "orphans": {str(folder / "blobs" / blob): sizes[blob] for blob in sorted(orphans)},
     }
@@ -221,6 +236,17 @@ def _target(handle: int, path: str) -> str:
     above, _slash, name = path.rpartition("/")
     with beneath.folder(handle, above) as folder:
         return os.readlink(name, dir_fd=folder).rpartition("/")[2]
+
+
+def _leftovers(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the entries of unfinished files, and of files that no revision has."""
+    for key, kind, words, why in (
+        ("partial", "downloads", "unfinished", "the model is whole without"),
+        ("orphans", "revisions", "of no revision", "no revision links to them"),
+    ):
+        files = model[key]
+        if files:
+            yield _unused(kind, f"{model['repo']}: {len(files)} {words}", sum(files.values()), files, why)
 
 
 def unused_weights(
@@ -253,14 +279,7 @@ def unused_weights(
             used |= set(refs.values())
         entries += _unused_revisions(model, used & model["revisions"].keys())
         if all(is_complete(repo, revision) for revision in sorted(revisions)):
-            kinds = (
-                ("partial", "downloads", "unfinished", "the model is whole without"),
-                ("orphans", "revisions", "of no revision", "no revision links to them"),
-            )
-            for key, kind, words, why in kinds:
-                files = model[key]
-                if files:
-                    entries.append(_unused(kind, f"{repo}: {len(files)} {words}", sum(files.values()), files, why))
+            entries += _leftovers(model)
     return _largest_first(entries)
 
 

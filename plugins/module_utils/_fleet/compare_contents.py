@@ -28,6 +28,15 @@ COPIED_MODE = 0o644  # of files of M(dgxspark.vllm.model_folder)
 NAMED_FILES = 3
 
 
+def _replaced_images(host: Host) -> Iterator[str]:
+    """Yield the units whose image has another id than in the current generation, under the same name."""
+    current = host.generation()
+    for unit, recorded in (current.images if current else {}).items():
+        now = host.image_ids.get(unit)
+        if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
+            yield f"the image {now['ref']} of {unit} differs from generation {host.current.number}"
+
+
 def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
     """Return the missing and the replaced images.
 
@@ -37,12 +46,7 @@ def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
         return [f"Docker does not say which images run: {host.silent}"]
     present = host.inspect(name for names in images for name in names)
     why = [f"the image {names[0]} is not there" for names in images if present.keys().isdisjoint(names)]
-    # Units whose image has another id than in the current generation, under the same name.
-    current = host.generation()
-    for unit, recorded in (current.images if current else {}).items():
-        now = host.image_ids.get(unit)
-        if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
-            why.append(f"the image {now['ref']} of {unit} differs from generation {host.current.number}")
+    why += _replaced_images(host)
     if host.parts is not None and {"images", "service"}.isdisjoint(host.parts):
         return why
     try:

@@ -226,6 +226,12 @@ class Machine:
     also: list[str] = field(default_factory=list)
 
 
+def _product(machine: Mapping[str, Any]) -> str:
+    """Return vendor and product of a machine."""
+    vendor, product = machine.get("sys_vendor") or "machine", machine.get("product_name") or ""
+    return f"{one_line(vendor)} {one_line(product)}".strip()
+
+
 def read_machine(
     target: Target, as_root: Mapping[str, Any], plain: Mapping[str, Any], cables: Mapping[str, Any]
 ) -> Machine:
@@ -239,7 +245,7 @@ def read_machine(
         why = one_line(as_root.get("why") or "it was not asked").removeprefix("Task failed: ")
         return Machine(target, "unknown", with_advice(why))
     answer, notes = _answer(as_root, "spark"), []
-    adoption = answer.get("adoption") or {"msg": _reason(answer, "adoption")}
+    adoption = _section(answer, "adoption")
     if _has_failed(answer):
         why = with_advice(one_line(answer.get("msg") or "it was not asked"))
         notes.append(f"asked without root ({why}): containers and processes of others may be missing")
@@ -253,12 +259,11 @@ def read_machine(
     facts.update(machine=facts.get("machine") or {}, fabric=facts.get("fabric") or {})
     machine = facts["machine"]
     if not machine.get("is_spark"):
-        model = f"{one_line(machine.get('sys_vendor') or 'machine')} {one_line(machine.get('product_name') or '')}"
-        return Machine(target, "other", model.strip(), facts=facts)
+        return Machine(target, "other", _product(machine), facts=facts)
     notes += [one_line(reason) for reason in (facts.get("unknown") or {}).values()]
     launches = _list(adoption, "launches", "what runs", notes)
     probe = _answer(cables, "probe")
-    heard = _list(probe.get("cabling") or {"msg": _reason(probe, "cabling")}, "heard", "cables", notes)
+    heard = _list(_section(probe, "cabling"), "heard", "cables", notes)
     return Machine(target, "spark", "", "", facts, launches, heard, notes)
 
 
@@ -269,6 +274,11 @@ def _has_failed(answer: Mapping[str, Any]) -> bool:
 def _answer(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     answer: Mapping[str, Any] = (result.get("answers") or {}).get(name) or {}
     return answer
+
+
+def _section(answer: Mapping[str, Any], name: str) -> Any:
+    """Return a section of an answer, or why there is none."""
+    return answer.get(name) or {"msg": _reason(answer, name)}
 
 
 def _reason(answer: Mapping[str, Any], section: str) -> Any:
@@ -319,17 +329,21 @@ def join_same(machines: Sequence[Machine]) -> list[Machine]:
     return list(unique.values())
 
 
+def _valid_names(machine: Machine) -> list[str]:
+    """Return the short names that a person or its host name gives a Spark."""
+    address = machine.target.address if machine.target.by == GIVEN and not machine.target.local else ""
+    names = ["" if _is_address(address) else address, str(machine.facts.get("hostname") or "")]
+    short_names = (name.partition(".")[0].lower() for name in names)
+    return [name for name in short_names if NAME.fullmatch(name) and name not in _WORDS]
+
+
 def give_names(machines: Sequence[Machine]) -> None:
     """Name each Spark for the inventory, in place: as a person named it, else by its host name, else C(spark-N)."""
     used = {machine.name for machine in machines if machine.name}
     for machine in machines:
         if machine.state == "spark" and not machine.name:
-            address = machine.target.address if machine.target.by == GIVEN and not machine.target.local else ""
-            names = ["" if _is_address(address) else address, str(machine.facts.get("hostname") or "")]
-            short_names = (name.partition(".")[0].lower() for name in names)
-            valid_names = (name for name in short_names if NAME.fullmatch(name) and name not in _WORDS)
             numbered = (f"spark-{number}" for number in itertools.count(1))
-            machine.name = next(name for name in itertools.chain(valid_names, numbered) if name not in used)
+            machine.name = next(name for name in itertools.chain(_valid_names(machine), numbered) if name not in used)
             used.add(machine.name)
 
 
@@ -368,8 +382,14 @@ def find_cables(machines: Sequence[Machine]) -> Cables:
         ]
         entries[machine.name] = {"fabric": fabric, "heard": heard}
         ports.update({(machine.name, cage): port for cage, port in cabling.up_cages(fabric).items()})
+    segments = cabling.segments_of(sorted(ports), cabling.find_links(entries).pairs)
+    return Cables(segments, list(dict.fromkeys(map(one_line, _strangers(ports)))))
+
+
+def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
+    """Return the texts about neighbours of ports that are no found Sparks."""
     macs = {netdev.get("mac") for port in ports.values() for netdev in port["netdevs"]}
-    texts = [
+    return [
         f"{cabling.port(cage)} has a neighbour {neighbour.get('address')} that is not one of these Sparks; name its management address in "
         "discover_hosts"
         for cage, port in ports.items()
@@ -377,5 +397,3 @@ def find_cables(machines: Sequence[Machine]) -> Cables:
         for neighbour in netdev.get("neighbours") or []
         if neighbour.get("mac") not in macs and ":" not in str(neighbour.get("address"))
     ]
-    segments = cabling.segments_of(sorted(ports), cabling.find_links(entries).pairs)
-    return Cables(segments, list(dict.fromkeys(map(one_line, texts))))

@@ -283,6 +283,18 @@ def check_receipts(report: HostReport) -> Iterator[Finding]:
                 yield _finding("speed", "warning", text, speed["fix"], name)
 
 
+def _check_unused_images(report: HostReport) -> Iterator[Finding]:
+    """Find unused images that fill the disk."""
+    unused = report.health["unused_images"]
+    size_gib = sum(image["gib"] for image in unused)
+    if size_gib > UNUSED_IMAGES_GIB:
+        largest = sorted(unused, key=lambda image: -image["gib"])[:LARGEST_IMAGES]
+        names = ", ".join(f"{image['ref']} ({image['gib']:.1f})" for image in largest)
+        text = f"{len(unused)} images that no container uses take {size_gib:.1f} GiB, the largest: {names}."
+        fix = "Remove them with docker image rm on the host, except images that a rollback needs."
+        yield _finding("images_unused", "info", text, fix)
+
+
 def check_images(report: HostReport) -> Iterator[Finding]:
     """Find moved tags, registries without an account, and unused images that fill the disk."""
     registries = report.health["registries"]
@@ -301,14 +313,18 @@ def check_images(report: HostReport) -> Iterator[Finding]:
             text = f"image {ref} is not on this host, and root's Docker has no account at {registry}."
             fix = f"docker login {registry} on the host as root (user $oauthtoken, an NGC key); some images there need it."
             yield _finding("registry_login", "warning", text, fix, service.name)
-    unused = report.health["unused_images"]
-    size_gib = sum(image["gib"] for image in unused)
-    if size_gib > UNUSED_IMAGES_GIB:
-        largest = sorted(unused, key=lambda image: -image["gib"])[:LARGEST_IMAGES]
-        names = ", ".join(f"{image['ref']} ({image['gib']:.1f})" for image in largest)
-        text = f"{len(unused)} images that no container uses take {size_gib:.1f} GiB, the largest: {names}."
-        fix = "Remove them with docker image rm on the host, except images that a rollback needs."
-        yield _finding("images_unused", "info", text, fix)
+    yield from _check_unused_images(report)
+
+
+def _check_gpu_processes(report: HostReport) -> Iterator[Finding]:
+    """Find processes outside of containers that hold GPU memory."""
+    for process in report.facts["gpu"].get("processes") or []:
+        held_gib = (process.get("used_mib") or 0) / 1024
+        if not process.get("container") and held_gib >= PROCESS_GIB:
+            title = f"process {process['pid']} ({process.get('name')})"
+            text = f"{title} uses {held_gib:.1f} GiB of GPU memory outside of containers."
+            fix = "End it if it is left over (an engine whose parent was killed stays), or reserve memory for it with spark_os_reserve_gib."
+            yield _finding("gpu_process", "warning", text, fix)
 
 
 def check_memory(report: HostReport) -> Iterator[Finding]:
@@ -336,13 +352,7 @@ def check_memory(report: HostReport) -> Iterator[Finding]:
         text = f"/dev/shm of the host uses {shm_gib:.1f} GiB; containers with --ipc host leave segments there."
         fix = "See ls -l /dev/shm, and remove files that no process has open (fuser)."
         yield _finding("shm_left", "warning", text, fix)
-    for process in report.facts["gpu"].get("processes") or []:
-        held_gib = (process.get("used_mib") or 0) / 1024
-        if not process.get("container") and held_gib >= PROCESS_GIB:
-            title = f"process {process['pid']} ({process.get('name')})"
-            text = f"{title} uses {held_gib:.1f} GiB of GPU memory outside of containers."
-            fix = "End it if it is left over (an engine whose parent was killed stays), or reserve memory for it with spark_os_reserve_gib."
-            yield _finding("gpu_process", "warning", text, fix)
+    yield from _check_gpu_processes(report)
 
 
 def check_disks(report: HostReport) -> Iterator[Finding]:

@@ -176,6 +176,14 @@ def _check_boot(service: PlannedService, unit: Mapping[str, Any]) -> Iterator[Fi
         yield _finding("boot", "warning", text, f"{DEPLOY}.", service.name)
 
 
+def _check_relay(host: Host) -> Iterator[Finding]:
+    """Find a relay that is no longer planned."""
+    planned = ((host.plan.get("cluster") or {}).get("fabric") or {}).get("relay")
+    if (host.spark.get("fabric") or {}).get("relay") and not planned:
+        text = "it relays traffic for other hosts of a ring (dgxspark-fabric-relay.service), although the inventory does not ask for it any more."
+        yield _finding("relay", "warning", text, f"{DEPLOY} --tags fabric, which removes it.")
+
+
 def check_addons(host: Host) -> Iterator[Finding]:
     """Compare the units of add-on services with the recorded state; the plan has no units of them. Find a relay that is no longer planned."""
     services = {service.unit for service in host.services}
@@ -191,10 +199,7 @@ def check_addons(host: Host) -> Iterator[Finding]:
         if not now["enabled"]:
             text = f"{unit} is not enabled any more: it will not start at the next boot."
             yield _finding("boot", "warning", text, f"{DEPLOY}.")
-    planned = ((host.plan.get("cluster") or {}).get("fabric") or {}).get("relay")
-    if (host.spark.get("fabric") or {}).get("relay") and not planned:
-        text = "it relays traffic for other hosts of a ring (dgxspark-fabric-relay.service), although the inventory does not ask for it any more."
-        yield _finding("relay", "warning", text, f"{DEPLOY} --tags fabric, which removes it.")
+    yield from _check_relay(host)
 
 
 def check_images(host: Host) -> Iterator[Finding]:
@@ -276,6 +281,13 @@ def _uses(service: PlannedService, model: Mapping[str, Any]) -> bool:
     return any((part.repo, part.revision) == (model["repo"], model["revision"]) for part in service.model.parts)
 
 
+def _launch_changes(host: Host, service: PlannedService) -> list[str]:
+    """Return the names of planned options that differ from the running launch."""
+    changed = launch_differences(service, (host.compared.get("launches") or {}).get(service.name) or {})
+    # Only a deployment listens on the cables and knows the fabric variables of a rank.
+    return [name for name in changed if not (service.cluster and name.startswith("env "))]
+
+
 def check_launches(host: Host) -> Iterator[Finding]:
     """Compare the launches of engines with the plan by the fingerprint of their containers."""
     for service in host.services:
@@ -289,10 +301,7 @@ def check_launches(host: Host) -> Iterator[Finding]:
                 fix = f"docker rm --force {service.container}, then systemctl restart {service.unit}, or site.yml."
                 yield _finding("by_hand", "error", text, fix, service.name)
         elif container.get("fingerprint") != service.fingerprint:
-            changed = launch_differences(service, (host.compared.get("launches") or {}).get(service.name) or {})
-            if service.cluster:
-                # Only a deployment listens on the cables and knows the fabric variables of a rank.
-                changed = [name for name in changed if not name.startswith("env ")]
+            changed = _launch_changes(host, service)
             if changed == ["image"] or (service.cluster and not changed):  # check_images reports the image
                 continue
             text = "the planned launch differs from the running one"
@@ -416,6 +425,11 @@ def not_asked(title: str, why: str) -> Finding:
 # --- the fleet
 
 
+def _host_state(host: Mapping[str, Any], is_drifted: bool) -> str:
+    """Return the state of a host in the report."""
+    return "unreachable" if not host["reached"] else "drifted" if is_drifted else "same"
+
+
 def report(
     findings: Sequence[Mapping[str, Any]], hosts: Mapping[str, Mapping[str, Any]], services: int, at: str, fail_on: str
 ) -> dict[str, Any]:
@@ -429,8 +443,7 @@ def report(
     drifted = {str(finding["host"]) for finding in ordered if not finding["rule"].startswith("lock.")}
     states = {}
     for name in sorted(hosts, key=picture.natural):
-        state = "unreachable" if not hosts[name]["reached"] else "drifted" if name in drifted else "same"
-        states[name] = {"state": state, **hosts[name]}
+        states[name] = {"state": _host_state(hosts[name], name in drifted), **hosts[name]}
     silent = [name for name, body in states.items() if not body["reached"]]
     least = SEVERITIES.index("warning" if fail_on == "never" else fail_on)
     bad = [finding for finding in ordered if _rank(finding) <= least and finding["host"] not in silent]

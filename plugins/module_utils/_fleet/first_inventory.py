@@ -12,7 +12,7 @@ import difflib
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import tables
@@ -150,6 +150,15 @@ def _line(text: Any) -> str:
     return tables.one_line(text, 150)
 
 
+def _gpu_processes(gpu: Mapping[str, Any]) -> list[str]:
+    """Return the processes on the GPU with their memory."""
+    return [
+        f"{process.get('name')} ({process['used_mib'] / 1024:.1f} GiB)"
+        for process in gpu.get("processes") or []
+        if isinstance(process, dict) and _are_numbers(process.get("used_mib"))
+    ]
+
+
 def describe(machine: Machine, cables: Cables) -> list[str]:
     """Return lines about a Spark: hardware and versions, cables, model servers, missing answers."""
     facts = machine.facts
@@ -169,11 +178,7 @@ def describe(machine: Machine, cables: Cables) -> list[str]:
     elif machine.heard is not None:
         lines.append("QSFP: no cable to another Spark of this list")
     servers = serves(machine)
-    processes = [
-        f"{process.get('name')} ({process['used_mib'] / 1024:.1f} GiB)"
-        for process in gpu.get("processes") or []
-        if isinstance(process, dict) and _are_numbers(process.get("used_mib"))
-    ]
+    processes = _gpu_processes(gpu)
     if processes and not servers:
         lines.append(f"on the GPU: {', '.join(processes)}")
     return [*lines, *(f"runs {server}" for server in servers), *machine.notes]
@@ -204,6 +209,11 @@ def table(machines: Sequence[Machine], cables: Cables, picks: Mapping[str, Pick]
         lines += [f"{spark.name}: QSFP {connection}" for spark in sparks for connection in cables.of_host(spark.name)]
         lines += [f"{spark.name}: the same as {', '.join(spark.also)}" for spark in sparks if spark.also]
         lines += cables.strangers
+    return "\n".join([*lines, *_other_machines(machines)])
+
+
+def _other_machines(machines: Sequence[Machine]) -> Iterator[str]:
+    """Yield the lines about other and unknown machines."""
     groups: dict[tuple[str, str], list[str]] = {}
     for machine in machines:
         if machine.state != "spark":
@@ -211,8 +221,7 @@ def table(machines: Sequence[Machine], cables: Cables, picks: Mapping[str, Pick]
     words = {"other": "no Spark", "unknown": "not known"}
     for (state, why), addresses in sorted(groups.items()):
         count = f" ({len(addresses)})" if len(addresses) > 1 else ""
-        lines.append(f"{words[state]}: {names_text(addresses)}{count}: {tables.one_line(why, 400)}")
-    return "\n".join(lines)
+        yield f"{words[state]}: {names_text(addresses)}{count}: {tables.one_line(why, 400)}"
 
 
 def _cells(spark: Machine, pick: Pick | None) -> tuple[str, ...]:

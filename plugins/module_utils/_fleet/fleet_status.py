@@ -172,6 +172,16 @@ def _state_of_down(row: Row) -> str:
     return "starting" if row.unit in ("activating", "reloading") else "down"
 
 
+def _speed_notes(row: Row) -> Iterator[str]:
+    """Yield the notes about a slow service."""
+    if row.fast_path and row.fast_path not in ("ok", "-"):
+        yield f"fast path: {row.fast_path}"
+    if row.speed and row.speed.startswith(("slow", "wrong")):
+        yield f"speed {row.speed}"
+    if isinstance(row.decode_ratio, (int, float)) and row.decode_ratio < SLOWER:
+        yield f"{status_rows.decode(row)} tok/s at the last measurement"
+
+
 def _notes(row: Row) -> Iterator[str]:
     """Yield the notes about a ready service."""
     if row.degenerate:
@@ -181,12 +191,7 @@ def _notes(row: Row) -> Iterator[str]:
     # A rank is restarted by design.
     if row.restarts and not row.rank and not row.cluster and (row.uptime_seconds or 0) < YOUNG_SECONDS:
         yield f"{row.restarts} restart{'s'[: row.restarts != 1]}, up {tables.uptime(row.uptime_seconds)}"
-    if row.fast_path and row.fast_path not in ("ok", "-"):
-        yield f"fast path: {row.fast_path}"
-    if row.speed and row.speed.startswith(("slow", "wrong")):
-        yield f"speed {row.speed}"
-    if isinstance(row.decode_ratio, (int, float)) and row.decode_ratio < SLOWER:
-        yield f"{status_rows.decode(row)} tok/s at the last measurement"
+    yield from _speed_notes(row)
     held, planned = row.residency_gib, row.planned_gib
     if held and planned and held > planned * OVER:
         yield f"uses {held:.1f} GiB, planned {planned:.1f}"
@@ -259,23 +264,33 @@ def head(status: Status) -> str:
     return f"{hosts} host{'s'[: hosts != 1]}{silent}, {services} service{'s'[: services != 1]}: {', '.join(parts) or 'none planned'}."
 
 
-def groups(status: Status) -> list[tuple[str, str]]:
-    """Return C([(state, line)]) with a line for all equal services or hosts; the worst first, then the most frequent."""
+def _lines_of_hosts(hosts: Mapping[str, HostState]) -> list[tuple[str, int, str]]:
+    """Return state, number of hosts and text: of each host with notes, and of equal silent hosts together."""
     lines: list[tuple[str, int, str]] = []
     silent: dict[tuple[str, str], list[str]] = {}
-    for host, host_state in status.hosts.items():
+    for host, host_state in hosts.items():
         if host_state.silent:
             silent.setdefault((host_state.state, host_state.why), []).append(host)
         elif host_state.notes:
             lines.append(("warning", 1, f"{host}: {'; '.join(host_state.notes)}"))
-    lines += [(state, len(hosts), f"{_counted(hosts)}: {why}") for (state, why), hosts in silent.items()]
+    return lines + [(state, len(names), f"{_counted(names)}: {why}") for (state, why), names in silent.items()]
+
+
+def _equal_services(services: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
+    """Return the services of hosts that answered, grouped by state, name, model, part, unit, reason and notes."""
     equal: dict[tuple[str, ...], list[Row]] = {}
-    for row in status.services:
+    for row in services:
         if row.state not in ("unreachable", "unknown"):
             part = f" ({status_rows.part(row)})" if row.cluster else ""
             texts = part, row.unit, _reason(row), "; ".join(row.notes)
             equal.setdefault((row.state, row.service, str(row.model or "-"), *texts), []).append(row)
-    for (state, service, model, part, unit, reason, notes), rows in equal.items():
+    return equal
+
+
+def groups(status: Status) -> list[tuple[str, str]]:
+    """Return C([(state, line)]) with a line for all equal services or hosts; the worst first, then the most frequent."""
+    lines = _lines_of_hosts(status.hosts)
+    for (state, service, model, part, unit, reason, notes), rows in _equal_services(status.services).items():
         figures = healthy_text(rows) if state == "healthy" else f"unit {unit}{f': {reason}' if reason else ''}"
         name, hosts_text = f" {model}," if state == "healthy" else "", _counted([row.host for row in rows])
         lines.append((state, len(rows), f"{service}{part} on {hosts_text}:{name} {notes or figures}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -157,13 +157,8 @@ def _has_image(image: Mapping[str, Any], ids: Mapping[str, str]) -> bool:
     return (name in ids and ids[name] == image_id) or image_id in ids
 
 
-def _missing_contents(host: Host, generation: Generation) -> Iterator[str]:
-    """Yield the problems with weights, vocabularies that units mount, stored files and keys, except keys that hosts generate."""
-    files = generation.state.files
-    for name, model in sorted(generation.models.items()):
-        problem = lost_weights(host, model)
-        if problem:
-            yield f"{name}: {problem}; fetch it again (site.yml --tags models with that revision) and run again"
+def _missing_vocabularies(host: Host, files: Sequence[HostFile]) -> Iterator[str]:
+    """Yield the problems with vocabularies that units mount."""
     for file in files:
         unit = host.stored(str(file.digest)) if file.path.endswith(".service") else None
         for vocabulary in vocabularies.mounted_by((unit or b"").decode(errors="replace")):
@@ -171,6 +166,16 @@ def _missing_contents(host: Host, generation: Generation) -> Iterator[str]:
             if fault:
                 text = f"{PurePosixPath(file.path).stem}: its vocabulary {vocabulary} {fault}"
                 yield f"{text}; fetch it again (site.yml --tags models) and run again"
+
+
+def _missing_contents(host: Host, generation: Generation) -> Iterator[str]:
+    """Yield the problems with weights, vocabularies that units mount, stored files and keys, except keys that hosts generate."""
+    files = generation.state.files
+    for name, model in sorted(generation.models.items()):
+        problem = lost_weights(host, model)
+        if problem:
+            yield f"{name}: {problem}; fetch it again (site.yml --tags models with that revision) and run again"
+    yield from _missing_vocabularies(host, files)
     digests = {file.path: str(file.digest) for file in files if not file.secret}
     digests.update({path: entry["sha256"] for path, entry in generation.receipts.items() if entry.get("sha256")})
     for path, digest in digests.items():

@@ -123,12 +123,7 @@ class LiveHost:
                 "unknown": dict(view.unknown),
             }
             self.recorded = {name: self._recorded(name) for name in names}
-            # What the watchdog knows of services; empty without a recent state.
-            state = state_file.read(self.state_dir / "watchdog/state.json") or {}
-            clock, rows = state.get("clock"), state.get("services")
-            is_fresh = isinstance(clock, (int, float)) and 0 <= time.monotonic() - clock < STALE_SECONDS
-            rows = rows if is_fresh and isinstance(rows, dict) else {}
-            self.watched = {name: row for name, row in rows.items() if isinstance(row, dict)}
+            self.watched = _read_watched(self.state_dir)
             self.facts_at = now
         on_demand = state_file.read(self.run_dir / "on_demand/state.json")
         shown_units = {service["unit"] for service in self.planned} | {"spark-agent.service"}
@@ -224,6 +219,15 @@ class LiveHost:
 def _bounded(value: Any) -> Any:
     """Return a figure of an engine, None for an impossible one: it must not hide the others."""
     return value if value is not None and 0 <= value <= MOST_BYTES else None
+
+
+def _read_watched(state_dir: Path) -> dict[str, Any]:
+    """Return what the watchdog knows of services, empty without a recent state."""
+    state = state_file.read(state_dir / "watchdog/state.json") or {}
+    clock, rows = state.get("clock"), state.get("services")
+    is_fresh = isinstance(clock, (int, float)) and 0 <= time.monotonic() - clock < STALE_SECONDS
+    rows = rows if is_fresh and isinstance(rows, dict) else {}
+    return {name: row for name, row in rows.items() if isinstance(row, dict)}
 
 
 def _only(mapping: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

@@ -247,35 +247,47 @@ def _figures(spark: Spark) -> list[tuple[str, str]]:
 # --- services
 
 
+def _load_cells(row: Row, live: LiveFigures) -> list[str]:
+    """Return the cells of a service's decode rate, requests and KV cache."""
+    number, figure = status_page.number, page_parts.cell
+    running, waiting, use = number(row.requests_running), number(row.requests_waiting), number(row.kv_cache_usage)
+    rate = "-" if live.tokens_per_second is None else f"{live.tokens_per_second:.1f}"
+    predicted = f"{live.predicted:.1f} predicted" if live.predicted else ""
+    queue = f"{int(waiting)} waiting" if waiting else ""
+    return [
+        figure("tok/s", rate, False, predicted),
+        figure("requests", "-" if running is None else f"{int(running)} running", False, queue),
+        figure("KV cache", "-" if use is None else f"{100 * use:.0f} %"),
+    ]
+
+
+def _memory_cell(ranks: Sequence[Row]) -> str:
+    """Return the cell of the measured and planned memory of all ranks."""
+    held = [size for rank in ranks if (size := status_page.number(rank.residency_gib)) is not None]
+    planned = [size for rank in ranks if (size := status_page.number(rank.planned_gib)) is not None]
+    planned_size = f"{sum(planned):.1f} planned" if planned else ""
+    return page_parts.cell("memory", f"{sum(held):.1f} GiB" if held else "-", False, planned_size)
+
+
 def _service(name: str, ranks: Sequence[Row], has_actions: bool) -> str:
     """Return the row of a service; a service of a cluster is one. ranks: in their order."""
     worst = min(ranks, key=lambda row: fleet_status.STATES.index(row.state))
     row, live = ranks[0], ranks[0].live or LiveFigures(None, None, None, None)
     hosts = picture.names_text([rank.host for rank in ranks])
-    text, figure = page_parts.text_cell, page_parts.cell
+    text = page_parts.text_cell
     word = f'<span class="word {SHADES[worst.state]}">{worst.state}</span>'
-    number = status_page.number
-    running, waiting, use = number(row.requests_running), number(row.requests_waiting), number(row.kv_cache_usage)
-    held = [size for rank in ranks if (size := number(rank.residency_gib)) is not None]
-    planned = [size for rank in ranks if (size := number(rank.planned_gib)) is not None]
     rank_note = f"{row.size} ranks" if row.cluster else ""
     version = f", vLLM {row.vllm_version}" if row.vllm_version else ""
     proof = "" if live.proved_rate is None else f"{live.proved_rate:.1f} tok/s"
     # The progress of a start, or why a service is not up.
     why = worst.status or "; ".join(worst.notes) or ("" if worst.state == "unloaded" else worst.error)
     note = "" if worst.state in ("healthy", "stopped", "unreachable") else fleet_status.short(why)
-    rate = "-" if live.tokens_per_second is None else f"{live.tokens_per_second:.1f}"
-    predicted = f"{live.predicted:.1f} predicted" if live.predicted else ""
-    queue = f"{int(waiting)} waiting" if waiting else ""
-    planned_size = f"{sum(planned):.1f} planned" if planned else ""
     cells = [
         text("service", escape(row.service), f"{row.model or '-'}{version}", "m"),
         text("on", escape(hosts), rank_note, "v"),
         text("state", word, note),
-        figure("tok/s", rate, False, predicted),
-        figure("requests", "-" if running is None else f"{int(running)} running", False, queue),
-        figure("KV cache", "-" if use is None else f"{100 * use:.0f} %"),
-        figure("memory", f"{sum(held):.1f} GiB" if held else "-", False, planned_size),
+        *_load_cells(row, live),
+        _memory_cell(ranks),
         text("up", escape(tables.uptime(row.uptime_seconds)), style="v"),
         text("last proof", escape((live.proved or "-")[:10]), proof, "v"),
         text("age", age(row.host)),

@@ -10,7 +10,7 @@ of its task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,15 @@ class _Work:
     event: Mapping[str, Any] | None = None
     event_at: float = 0.0
     stage_since: float = 0.0
+
+
+def _shared_tasks(works: Sequence[tuple[str, _Work]]) -> dict[str, tuple[list[str], _Work]]:
+    """Return the tasks that several hosts run without events, each with these hosts and its oldest work."""
+    tasks: dict[str, tuple[list[str], _Work]] = {}
+    for host, work in works:
+        hosts, _oldest = tasks.setdefault(work.task, ([], work))
+        hosts += [] if work.event else [host]
+    return {task: group for task, group in tasks.items() if len(group[0]) > 1}
 
 
 class Board:
@@ -103,12 +112,7 @@ class Board:
         )
         lines = [text(self._whole, now, bars)] if self._whole and works else []
         if len(works) > most:
-            # Tasks of several hosts without events, each with its oldest work.
-            tasks: dict[str, tuple[list[str], _Work]] = {}
-            for host, work in works:
-                hosts, _oldest = tasks.setdefault(work.task, ([], work))
-                hosts += [] if work.event else [host]
-            tasks = {task: group for task, group in tasks.items() if len(group[0]) > 1}
+            tasks = _shared_tasks(works)
             for hosts, oldest in tasks.values():
                 lines.append(f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}: {text(oldest, now)}")
             works = [(host, work) for host, work in works if work.event or work.task not in tasks]

@@ -9,6 +9,7 @@ Hosts of a cluster change together and are rolled back together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from .._common import tables
@@ -56,11 +57,11 @@ def order(
     batches += host_update.filled([grouped[name] for name in todo if name not in canaries], size)
     return {
         "batches": batches,
-        "hosts": [host for members in batches for host in members],
+        "hosts": list(chain(*batches)),
         "serial": [len(members) for members in batches],
         "canary": canaries,
-        "done": [host for name in finished for host in grouped[name]],
-        "left_out": [host for name in left_out for host in grouped[name]],
+        "done": list(chain(*(grouped[name] for name in finished))),
+        "left_out": list(chain(*(grouped[name] for name in left_out))),
     }
 
 
@@ -107,6 +108,20 @@ def is_up_to_date(look: Mapping[str, Any] | None, wanted: str) -> bool:
 # --- the gate
 
 
+def _differences(
+    benchmark: Mapping[str, Any], result: Mapping[str, Any], model: Mapping[str, Any], new_model: Mapping[str, Any]
+) -> list[str]:
+    """Return why two benchmarks are incomparable, apart from the changes of a rollout."""
+    deployed = tuple(f"{words} " for words in bench_compare.DEPLOYED.values())
+    measured, of_host = bench_compare.differences(benchmark, result)
+    reasons = [text for text in measured if not text.startswith(deployed)] + of_host
+    if model.get("repo") != new_model.get("repo"):
+        reasons.append("another model")
+    if benchmark.get("disturbed") or result.get("disturbed"):
+        reasons.append("others were served meanwhile")
+    return reasons
+
+
 def slower(
     results: Sequence[Mapping[str, Any]], before: Mapping[str, Any], models: Mapping[str, Any], percent: float
 ) -> tuple[list[str], list[str]]:
@@ -117,7 +132,6 @@ def slower(
     :param before: C({model, benchmark}) of the receipts, by service
     """
     failures, notes = [], []
-    deployed = tuple(f"{words} " for words in bench_compare.DEPLOYED.values())
     for result in results:
         name, place = str(result["service"]), result["where"]
         old = before.get(name) or {}
@@ -129,13 +143,7 @@ def slower(
         if not rate_before or rate is None:
             notes.append(f"{place}: {'no figure' if rate_before else 'there is no measurement from before'}")
             continue
-        # Apart from the changes of a rollout.
-        measured, of_host = bench_compare.differences(benchmark, result)
-        reasons = [text for text in measured if not text.startswith(deployed)] + of_host
-        if (old.get("model") or {}).get("repo") != (models.get(name) or {}).get("repo"):
-            reasons.append("another model")
-        if benchmark.get("disturbed") or result.get("disturbed"):
-            reasons.append("others were served meanwhile")
+        reasons = _differences(benchmark, result, old.get("model") or {}, models.get(name) or {})
         if reasons:
             notes.append(f"{place}: {rate:g} tokens/s, {rate_before:g} before; not comparable: {'; '.join(reasons)}")
         elif rate < rate_before * (1 - percent / 100):

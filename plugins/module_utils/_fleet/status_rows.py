@@ -127,6 +127,50 @@ def _section(measured: Mapping[str, Any] | None, name: str) -> Any:
     return (measured or {}).get(name) or {}
 
 
+def _unit(name: str, measured: Mapping[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """Return a unit, empty for a missing one, and its state."""
+    unit = {unit["name"]: unit for unit in _section(measured, "units")}.get(name) or {}
+    silent = _section(measured, "unknown").get("systemctl")
+    return unit, unit.get("active_state") or (NOT_KNOWN if silent else "absent" if measured else "unreachable")
+
+
+def _stopped_by_guard(name: str, measured: Mapping[str, Any] | None) -> str:
+    """Return why the memory guard stopped a service, empty if it did not; such a unit looks stopped by hand."""
+    why = (_section(measured, "guard").get("stopped") or {}).get(name)
+    return f"the memory guard stopped it: {why}" if why else ""
+
+
+def _degenerate(quality: Mapping[str, Any]) -> str:
+    """Return the text about degenerate answers, empty without them. quality: of the service."""
+    drained = "; drained at the gateway" if quality.get("drained") else ""
+    return f"its answers degenerate: {quality.get('text')}{drained}" if quality.get("state") == "degenerate" else ""
+
+
+def _readiness(answer: Mapping[str, Any]) -> tuple[bool, str]:
+    """Return whether a service is ready, and the stage of its answer."""
+    return bool(answer.get("ready")), answer.get("stage") or "-"
+
+
+def _is_pinned_cold(on_demand: Mapping[str, Any]) -> bool:
+    """Tell whether a person keeps a service on demand down."""
+    return on_demand.get("pin") == "cold" and bool(on_demand.get("why"))
+
+
+def _status(
+    name: str,
+    measured: Mapping[str, Any] | None,
+    unit: Mapping[str, Any],
+    on_demand: Mapping[str, Any],
+    stopped: str,
+) -> str:
+    """Return the state on demand of a service; while its unit is not active, also its progress and status."""
+    text = demand(on_demand, bool(stopped))
+    if unit.get("active_state") == "active":
+        return text
+    progress = loading(_section(measured, "starting").get(name))
+    return "; ".join(filter(None, (stopped or progress, text, unit.get("status_text"))))
+
+
 def _service_row(
     host: str,
     service: Mapping[str, Any],
@@ -136,23 +180,13 @@ def _service_row(
 ) -> Row:
     """answer: one of C(services) of M(dgxspark.vllm.spark_info), empty for a missing one."""
     name, rank, span = service["name"], service.get("rank") or 0, service.get("cluster") or {}
-    unit = {unit["name"]: unit for unit in _section(measured, "units")}.get(service["unit"]) or {}
-    silent = _section(measured, "unknown").get("systemctl")
-    state = unit.get("active_state") or (NOT_KNOWN if silent else "absent" if measured else "unreachable")
+    unit, state = _unit(service["unit"], measured)
     active = state == "active"
     by_unit = bool(rank or service.get("by_unit"))
-    why = (_section(measured, "guard").get("stopped") or {}).get(name) if state == "inactive" else None
-    # Without it an inactive unit looks stopped by hand.
-    stopped = f"the memory guard stopped it: {why}" if why else ""
+    stopped = _stopped_by_guard(name, measured) if state == "inactive" else ""
     on_demand = _section(measured, "on_demand").get(name) or {}
-    ready, stage = (active, "unit") if by_unit else (bool(answer.get("ready")), answer.get("stage") or "-")
+    ready, stage = (active, "unit") if by_unit else _readiness(answer)
     idle, uptime_seconds = (on_demand.get("idle_seconds"), unit.get("active_seconds")) if active else (None, None)
-    texts: list[str | None] = [demand(on_demand, bool(stopped))]
-    if not active:
-        progress = loading(_section(measured, "starting").get(name))
-        texts = [stopped or progress, *texts, unit.get("status_text")]
-    note = _section(measured, "quality").get(name) or {}
-    drained = "; drained at the gateway" if note.get("drained") else ""
     figures: dict[str, Any] = {key: answer.get(key) for key in _MEASURED}
     return Row(
         host=host,
@@ -165,9 +199,9 @@ def _service_row(
         meant=service.get("state") or "started",
         exclusive=service.get("exclusive") or "",
         unit=state,
-        status="; ".join(filter(None, texts)),
+        status=_status(name, measured, unit, on_demand, stopped),
         idle_seconds=idle,
-        kept_down=bool(stopped) or (on_demand.get("pin") == "cold" and bool(on_demand.get("why"))),
+        kept_down=bool(stopped) or _is_pinned_cold(on_demand),
         ready=ready,
         stage=stage,
         error=_error(name, answer, by_unit, state, measured),
@@ -178,7 +212,7 @@ def _service_row(
         **figures,
         url=service.get("url"),
         vllm_version=service.get("vllm_version"),
-        degenerate=f"its answers degenerate: {note.get('text')}{drained}" if note.get("state") == "degenerate" else "",
+        degenerate=_degenerate(_section(measured, "quality").get(name) or {}),
     )
 
 
@@ -293,7 +327,7 @@ def status_text(rows: Sequence[Row]) -> str:
     cells = [[cell(row) for cell in columns.values()] for row in rows]
     lines = [table(list(columns), cells) if cells else "no services"]
     for row in rows:
-        texts = dict.fromkeys(text for text in (row.status, row.error) if text)
+        texts = dict.fromkeys(filter(None, (row.status, row.error)))
         if texts:
             rank = f" ({part(row)})" if row.cluster else ""
             lines.append(f"{row.host}/{row.service}{rank}: {'; '.join(texts)}")

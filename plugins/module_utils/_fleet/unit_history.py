@@ -104,6 +104,17 @@ def _journal(view: HostView, *options: str) -> str:
     return out
 
 
+def _events_by_unit(
+    entries: Iterable[Entry], units: Iterable[str], offsets: Mapping[str, float]
+) -> dict[str, list[tuple[str, float, str]]]:
+    """Return boot, time and message of the events of each unit. offsets: from the clock of each boot to the time, in seconds."""
+    by_unit: dict[str, list[tuple[str, float, str]]] = {unit: [] for unit in units}
+    for entry in entries:
+        if entry.unit in by_unit and entry.message_id in MESSAGES:
+            by_unit[entry.unit].append((entry.boot, entry.clock + offsets[entry.boot], entry.message_id))
+    return by_unit
+
+
 def of_journal(
     boots_text: str, text: str, warnings: str, shown: str, names: Mapping[str, str], moment: Moment
 ) -> dict[str, Any]:
@@ -129,12 +140,8 @@ def of_journal(
             boot.is_whole = boot.is_whole and boot.begin >= oldest
     begin = moment.wall - DAY
     states = {values.get("Id", ""): values for values in read_properties(shown)}
-    by_unit: dict[str, list[tuple[str, float, str]]] = {unit: [] for unit in (*names, AGENT)}
-    for entry in entries:
-        if entry.unit in by_unit and entry.message_id in MESSAGES:
-            by_unit[entry.unit].append((entry.boot, entry.clock + offsets[entry.boot], entry.message_id))
     units = {}
-    for unit, events in by_unit.items():
+    for unit, events in _events_by_unit(entries, (*names, AGENT), offsets).items():
         present = states.get(unit, {})
         changed = seconds_of(present, "StateChangeTimestampMonotonic")
         came = 0.0 if changed is None else changed + offsets[moment.boot]

@@ -158,17 +158,23 @@ def section(view: HostView, _request: Request) -> dict[str, Any]:
     }
 
 
+def _read_units() -> dict[str, str]:
+    """Return the texts of the unit files that administrators wrote, by name."""
+    unit_texts = {}
+    for file in UNITS.glob("*.service"):
+        with contextlib.suppress(OSError):
+            if file.is_file() and not file.is_symlink():
+                unit_texts[file.name] = file.read_text(encoding="utf-8", errors="replace")
+    return unit_texts
+
+
 def launches_of(view: HostView) -> list[dict[str, Any]]:
     """Return the unmanaged launches of vLLM: running containers, and units without a container."""
     running = [container for container in view.inspected_containers() if (container.get("State") or {}).get("Running")]
     engines = [box for box in running if is_unmanaged(box) and is_engine(box)]
     image_ids = sorted({str(container.get("Image")) for container in engines})
     images = {str(image.get("Id")): image for image in docker.inspect(view.run, "image", image_ids)}
-    unit_texts = {}
-    for file in UNITS.glob("*.service"):
-        with contextlib.suppress(OSError):
-            if file.is_file() and not file.is_symlink():
-                unit_texts[file.name] = file.read_text(encoding="utf-8", errors="replace")
+    unit_texts = _read_units()
     launches = [_launch(container, images.get(str(container.get("Image"))) or {}, unit_texts) for container in engines]
     services = machine.read_services(view.settings)
     container_ids = [str(container.get("Id")) for container in running]
@@ -190,14 +196,20 @@ def _launch(container: dict[str, Any], image: dict[str, Any], unit_texts: dict[s
     }
 
 
-def stopped_launches(view: HostView) -> list[dict[str, Any]]:
-    """Return the notes of M(dgxspark.vllm.service_state) about stopped launches, and whether each can come back (C(there))."""
+def _read_notes() -> list[dict[str, Any]]:
+    """Return the notes on this host about stopped launches."""
     notes: list[dict[str, Any]] = []
     for file in sorted(Path(NOTES).glob("*.json")):
         content = state_file.read(file) or {}
         note = {key: str(content.get(key) or "") for key in ("container", "unit", "path", "service", "url")}
         name = note["container"] or note["unit"]
         notes += [{"name": name, **note}] if name else []
+    return notes
+
+
+def stopped_launches(view: HostView) -> list[dict[str, Any]]:
+    """Return the notes of M(dgxspark.vllm.service_state) about stopped launches, and whether each can come back (C(there))."""
+    notes = _read_notes()
     unit_names = sorted({note["unit"] for note in notes if note["unit"]})
     loaded = {unit["name"] for unit in view.named_units(unit_names) if unit["load_state"] == "loaded"}
     containers = {name_of(container) for container in view.inspected_containers()} if notes else set()

@@ -129,6 +129,15 @@ def _processes(unit: str) -> list[Mapping[str, Any]]:
     return [process for process in processes if unmanaged.unit_of(process["cgroup"])[0] == unit]
 
 
+def _is_engine(launch: Launch) -> bool:
+    """Tell whether a launch runs vLLM and is not of the collection; a stopped unit is believed."""
+    if launch.container is not None:
+        return not unmanaged.is_managed(launch.container) and unmanaged.is_engine(launch.container)
+    if not launch.container_name and launch.is_running():
+        return any(unmanaged.engine_words(process["words"]) for process in _processes(launch.unit_name))
+    return True
+
+
 def find(run: Run, container: str, unit: str, settings: str) -> Launch:
     """Return a launch that the collection did not create.
 
@@ -145,11 +154,6 @@ def find(run: Run, container: str, unit: str, settings: str) -> Launch:
     if container and box is None and not unit:
         fix = f"A removed container cannot be restored; remove its record: {launch.note}"
         raise Refused(f"{name}: there is no such container on this host. {fix}")
-    is_engine = True  # a stopped unit is believed
-    if box is not None:
-        is_engine = not unmanaged.is_managed(box) and unmanaged.is_engine(box)
-    elif not container and launch.is_running():
-        is_engine = any(unmanaged.engine_words(process["words"]) for process in _processes(unit))
-    if not is_engine or unmanaged.is_own_unit(unit, machine.read_services(settings)):
+    if not _is_engine(launch) or unmanaged.is_own_unit(unit, machine.read_services(settings)):
         raise Refused(f"{name} is left alone: it is of this collection, or no launch of vLLM.")
     return launch
