@@ -140,7 +140,8 @@ def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wan
 
 
 def _check_docker_and_gpu(facts: Mapping[str, Any], wants: Mapping[str, Any]) -> Iterator[Finding]:
-    docker, unknown = facts.get("docker") or {}, facts.get("unknown") or {}  # see not_known
+    docker = facts.get("docker") or {}
+    unknown = facts.get("unknown") or {}  # see not_known
     if not docker.get("version") and "docker" not in unknown:
         fix = "Start it (systemctl enable --now docker). DGX OS ships it; elsewhere install docker.io or docker-ce."
         yield _measured("host.docker", "error", "no Docker engine answers on this host.", fix)
