@@ -499,13 +499,13 @@ def test_the_start_of_a_process_is_told_in_ticks_since_boot() -> None:
     before = uptime()
     process = subprocess.Popen(["/bin/sleep", "60"])
     after = uptime()
-    began = int(spark_unit.process_start(process.pid)) / os.sysconf("SC_CLK_TCK")
+    began = int(spark_unit.units.process_start(str(process.pid))) / os.sysconf("SC_CLK_TCK")
     assert before - 0.05 <= began <= after + 0.05
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert spark_unit.process_start(process.pid) is None  # a zombie
+    assert spark_unit.units.process_start(str(process.pid)) is None  # a zombie
     process.wait()
-    assert spark_unit.process_start(process.pid) is None
+    assert spark_unit.units.process_start(str(process.pid)) is None
 
 
 def test_files_of_kv_caches_are_kept_in_bounds(host: Host) -> None:
