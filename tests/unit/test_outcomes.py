@@ -31,7 +31,16 @@ SERVICES = [
 ]
 UNREACHABLE = 4
 WITHOUT_PLAN = {"export_measurements", "reset", "rollback"}
-JUDGING = {"plan": 0, "export_measurements": 0, "keys": 0, "drift": 0, "status": 2, "doctor": 2, "support_bundle": 2}
+JUDGING = {
+    "plan": 0,
+    "export": 0,
+    "export_measurements": 0,
+    "keys": 0,
+    "drift": 0,
+    "status": 2,
+    "doctor": 2,
+    "support_bundle": 2,
+}
 """Exit codes of playbooks that judge a silent host themselves, or contact none."""
 
 
