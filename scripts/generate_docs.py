@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the pages and tables of the documentation that follow from code, recipes and measurements.
 
-    generate_docs.py [--check] [NAME...]     all of C(PAGES), or those of the given names; --check only compares
+    generate_docs.py [--check] [NAME...]     all of C(PAGES), or the named ones; --check only compares
 
 Run with PYTHONPATH=collections. A table stands below a mark, a comment with the name of this script.
 """

@@ -114,7 +114,7 @@ def _published(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _images(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the images of a recipe: those of most variants first, then other ones by variant."""
+    """Return the images of a recipe: the image of most variants first, then other ones by variant."""
     images: dict[str, list[str]] = {}
     for variant, row in {row["variant"]: row for row in reversed(rows)}.items():
         refs = ", ".join(f"`{image}`" for other in rows if other["variant"] == variant for image in other["images"])

@@ -94,7 +94,7 @@ def _spans(
 
 
 def refuse_missing(machines: Sequence[Machine], whole: bool) -> None:
-    """Fail without any Spark, and with C(whole) if a given machine is none that can be served."""
+    """Fail without any Spark, and with C(whole) if a named machine is no known Spark."""
     named = [machine for machine in machines if machine.target.by == discovery.GIVEN]
     if not any(machine.state == "spark" for machine in machines):
         fix = "Mend the reasons above, or name other machines" if named else "See the reasons above, or name machines"

@@ -210,7 +210,7 @@ def _model_files(module: AnsibleModule) -> tuple[dict[str, str], dict[str, str]]
 def find_answer(
     module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]
 ) -> tuple[str, dict[str, Any] | None, str]:
-    """Return the source of an answer, the answer, and why there is none. question: of C(plan_probe.question); receives earlier sizes."""
+    """Return the source of an answer, the answer, and the reason for a missing one. question: of C(plan_probe.question); receives earlier sizes."""
     path = Path(module.params["cache_dir"], plan_probe.cache_name(image_id, question))
     kept = read_kept(path)
     sizes = {entry["available"] for entry in (kept or {}).get("sizes", [])}

@@ -342,7 +342,7 @@ class Host:
             self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
 
     def active(self) -> list[str]:
-        """Return the running services, without those of O(leaving)."""
+        """Return the running services, without O(leaving)."""
         running = [name for name in self.settings if self.state_of(name) in verbs.RUNNING]
         return [name for name in running if name not in self.params["leaving"]]
 

@@ -77,7 +77,7 @@ class HostAction(Action):
             raise AnsibleActionFail(advised) from None
 
     def execute(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the module; return its answer as it is."""
+        """Run the module; return its unchecked answer."""
         return self._execute_module(module_name=self.MODULE, module_args=args, task_vars=self.variables)
 
     def ask(self, args: Mapping[str, Any], form: Any = Any) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def has_failed(counts: Mapping[str, int]) -> bool:
 def path_of(value: Any, inventory: str) -> str:
     """Return the absolute path of a file named by C(-e), empty without one.
 
-    A relative path begins at the folder of the inventory, like those of other variables. inventory: its first source, or empty.
+    A relative path begins at the folder of the inventory, like paths of other variables. inventory: its first source, or empty.
     """
     if not isinstance(value, str) or not value:
         return ""

@@ -73,7 +73,7 @@ def read_kept(path: Path) -> str:
 
 
 def read_stored(path: Path | None, schema: int, most_bytes: int = MOST_JSON) -> dict[str, Any]:
-    """Return what an earlier run has kept as JSON, empty for a missing or malformed file and for one of another schema."""
+    """Return the JSON file of an earlier run, empty for a missing or malformed file and for one of another schema."""
     try:
         content = parse_json(path.read_bytes(), str(path), most_bytes) if path else None
     except (OSError, ValueError):  # Untrusted is a ValueError

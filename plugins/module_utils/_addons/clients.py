@@ -383,7 +383,7 @@ class _Planner:
 
 
 def waits_of(gateway: Gateway | None, names: Iterable[str] | None = None) -> Waits:
-    """Return the timeouts of a gateway for the slowest of some models, seconds; at least those of a gateway without long contexts."""
+    """Return the timeouts of a gateway for the slowest of some models, seconds; at least the timeouts of a gateway without long contexts."""
     models = (names or gateway["models"]) if gateway else ()
     waits = [gateway["waits"][name] for name in models if name in gateway["waits"]] if gateway else []
     return {

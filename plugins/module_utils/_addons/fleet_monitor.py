@@ -299,7 +299,7 @@ def _findings(
     checks: Sequence[Mapping[str, Any]],
     notifiers: Sequence[Mapping[str, Any]],
 ) -> list[Finding]:
-    """Return the findings about wrong names, and about what the monitor does not watch or tell nobody."""
+    """Return the findings about wrong names, and about endpoints that the monitor does not watch, and messages that reach nobody."""
     names = sorted({name for item in fleet for name in (item["key"], item["service"], item["host"])})
     names += [extra["name"] for extra in settings["extra"]]
     rows: list[tuple[str, dict[str, str]]] = [

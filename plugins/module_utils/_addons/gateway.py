@@ -413,7 +413,7 @@ class _Planner:
 
 
 def _waits(limits: Limits, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Return the timeouts for one backend, seconds: those of the settings, else its own."""
+    """Return the timeouts for one backend, seconds: from the settings, else from the backend."""
     return {
         "timeout": settings["timeout"] or limits.answer,
         "stream_timeout": settings["stream_timeout"] or limits.silent,

@@ -380,7 +380,7 @@ def _is_first_of_line(text: str, start: int, marks: str) -> bool:
 
 
 def _split_row(line: str) -> tuple[str, list[str]]:
-    """Return the separator and the cells of a row of a table; no cells for a line that is none."""
+    """Return the separator and the cells of a row of a table; no cells for another line."""
     separator = next((mark for mark in "|\t;," if mark in line), "")
     return separator, line.split(separator) if separator and "=" not in line else []
 

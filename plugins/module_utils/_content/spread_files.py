@@ -60,7 +60,7 @@ def describe_saved(folder: Path, image_id: str, image: Mapping[str, Any]) -> Non
 
 
 def finished_images() -> list[Path]:
-    """Return the folders of saved images from which no transfer resumes: whole ones, and those of interrupted C(docker save)."""
+    """Return the folders of saved images from which no transfer resumes: whole ones, and files of an interrupted C(docker save)."""
     return sorted({*(path.parent for path in SAVED.glob(f"*/{image_archive.IMAGE}")), *SAVED.glob(f"*{DRAFT}")})
 
 

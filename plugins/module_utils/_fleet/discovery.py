@@ -277,7 +277,7 @@ def _answer(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _section(answer: Mapping[str, Any], name: str) -> Any:
-    """Return a section of an answer, or why there is none."""
+    """Return a section of an answer, or the reason for its absence."""
     return answer.get(name) or {"msg": _reason(answer, name)}
 
 

@@ -13,7 +13,10 @@ from . import host_report
 
 
 def _section(name: str, view: HostView, request: Request) -> Any:
-    """Return the section of a name; its code is imported only now."""
+    """Return the section of a name; its code is imported only now.
+
+    Ansible sends a module with the files of its import statements, so a table of names would send nothing.
+    """
     if name == "images":
         from .._content import image_looks, image_probe
 

@@ -105,7 +105,7 @@ class Actions:
         gateway: Path,
         say: Callable[..., None],
     ) -> None:
-        """Set the host and its planned services; the folders and the gateway are those of C(LiveAgent). say: writes a line of the journal."""
+        """Set the host and its planned services; folders and gateway as for C(LiveAgent). say: writes a line of the journal."""
         self.host, self.etc, self.run_dir, self.gateway, self.say = host, etc, run_dir, gateway, say
         self.planned = {str(service["name"]): service for service in planned}
         self.run = command.reader(SECONDS, math.inf)

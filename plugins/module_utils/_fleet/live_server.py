@@ -162,7 +162,7 @@ class Live:
         return list(row)
 
     def wait(self, number: int) -> None:
-        """Wait for another frame than that of the given number, at most C(PING_SECONDS)."""
+        """Wait for a frame with another number, at most C(PING_SECONDS)."""
         with self.changed:
             self.changed.wait_for(lambda: self.frame.number != number, PING_SECONDS)
 

@@ -42,7 +42,7 @@ class HostFile:
 
     fill: values that only the host knows, which replace their marks in the content (C(mark_of)): C(port_range), C(uid:ACCOUNT), C(gid:ACCOUNT),
     and, in a secret file alone, C(file:PATH), the stripped text of another file of the document. generate: letters and digits of a random
-    secret that the host makes if the file is absent; an existing file stays as it is.
+    secret that the host makes if the file is absent; an existing file is not changed.
     """
 
     path: str

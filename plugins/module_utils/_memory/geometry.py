@@ -204,7 +204,7 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
         return _llama4_kinds(text, count)
     on_demand = model_type.startswith(_WINDOW_ON_DEMAND)
     switched = text.get("use_sliding_window", not on_demand) is not False
-    window = bool(text.get("sliding_window")) and switched  # a window of 0 tokens is none
+    window = bool(text.get("sliding_window")) and switched  # 0 tokens means no window
     if kinds is not None:
         # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
         return ["sliding"] * count if set(kinds) == {"full"} and window else kinds

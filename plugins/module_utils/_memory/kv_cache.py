@@ -240,7 +240,7 @@ def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
     _check_drafts(geometry, settings, planner.mode)
     specs, names, stages = _describe_caches(planner)
     specs = _promote_without_hybrid(specs, geometry, settings)
-    # What was not compared with vLLM.
+    # A plan that was not compared with vLLM.
     notes = []
     if settings.skip_layers and len({(layer.kv_heads, layer.head_dim) for layer in geometry.attention}) > 1:
         notes.append("kv-cache-dtype-skip-layers with heads of different sizes was not compared with vLLM")

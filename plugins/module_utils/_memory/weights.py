@@ -504,7 +504,7 @@ class Part:
 class RankParts:
     """The language model on the ranks of each pipeline stage.
 
-    stages: the modules of each stage. drafts: those of its multi-token-prediction layers, which the last stage has.
+    stages: the modules of each stage. drafts: modules of its multi-token-prediction layers, which the last stage has.
     tables: modules of n-gram tables, which the first stage has unless they stay on disk.
     """
 

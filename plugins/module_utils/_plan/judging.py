@@ -82,7 +82,7 @@ def check_launch(host: Host, service: ServiceSpec) -> JudgedLaunch:
 def _spin_wait(
     service: ServiceSpec, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, catalogue: Sequence[Any]
 ) -> tuple[dict[str, str], Finding]:
-    """Return C(power.spin_wait) of a launch. catalogue: of images, those of the host first."""
+    """Return C(power.spin_wait) of a launch. catalogue: of images, entries of the host first."""
     sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
     workers = max(math.prod(size for size in sizes if isinstance(size, int)), service.nodes)
     entries = [entry for entry in catalogue if isinstance(entry, Mapping)]

@@ -109,7 +109,7 @@ def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
 
 
 def _port_conflicts(services: Sequence[Member]) -> Iterator[str]:
-    """Yield the conflicts between the ports of services and those of engines on demand."""
+    """Yield the conflicts between ports of services and of engines on demand."""
     # Only the first rank of a cluster's service listens at its ports.
     listening = [service for service in services if not service.rank]
     ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in listening}

@@ -222,7 +222,7 @@ class HostGroup:
         return {span.get("name", ""): span["size"] for service in self.services() if (span := service.get("cluster"))}
 
     def services(self, name: str = "") -> list[Mapping[str, Any]]:
-        """Return the services of all these hosts, or those of a name."""
+        """Return the services of all these hosts, or the services of a name."""
         services = [service for body in self.bodies.values() for service in body["services"]]
         return [service for service in services if name in ("", service["name"])]
 

@@ -74,7 +74,7 @@ def _first_after(
     first: Mapping[str, Any] | None, verdict: Verdict, figures: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Return the first measurement that the receipt keeps. figures: of the present one, empty if nothing was measured."""
-    # A good measurement takes the place of one that was made while something was wrong.
+    # A good measurement replaces a measurement that was made while something was wrong.
     if first is not None and not (verdict.verdict == "fine" and first.get("verdict") in ("slow", "wrong")):
         return first
     return {"measured": figures, "verdict": verdict.verdict} if figures and not verdict.refused else None

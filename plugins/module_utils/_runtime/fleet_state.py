@@ -180,7 +180,7 @@ def is_quiet(spans: Sequence[str], local: datetime) -> bool:
 
 
 def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapping[str, Any]], now: float) -> None:
-    """Add changes to the outbox of every notifier, and remove those of former ones; a new notifier gets the endpoints that are down already."""
+    """Add changes to the outbox of every notifier, and remove outboxes of former ones; a new notifier gets the endpoints that are down already."""
     outbox = state["outbox"]
     for part in (outbox, state["delivery"]):
         for name in [name for name in part if name not in notifiers]:

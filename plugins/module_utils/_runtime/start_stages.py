@@ -125,7 +125,7 @@ def figures_of(lines: Iterable[str]) -> dict[str, float]:
 
 
 def number(text: str) -> float | None:
-    """Return a number that an engine printed, None for a text that is none."""
+    """Return a number that an engine printed, None for any other text."""
     try:
         return float(text)
     except ValueError:

@@ -189,7 +189,7 @@ def read_launch(config: Config, quant_config: Config | None, settings: LaunchSet
     draft = None
     if parts.drafts:
         draft = _read_modules(parts.drafts, text, parts.split, active, False, False)
-        # Its attention is like that of the last layer with a cache.
+        # Its attention equals the attention of the last layer with a cache.
         draft = replace(draft, layers=len(geometry.drafts), head=stages[-1].head, contexts=stages[-1].contexts[-1:])
     return Reads(geometry.model_type, tuple(stages), draft)
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """vLLM's file tier of the KV cache: which versions have it, for which caches and launches, and its options.
 
-Data and pure functions, from the packages of vLLM 0.11.0 to 0.33.0. Files are named by block hash, so an engine finds those of its last run.
+Data and pure functions, from the packages of vLLM 0.11.0 to 0.33.0. Files are named by block hash, so an engine finds the blocks of its last run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 
 
 def is_file_tier(extra: Mapping[str, Any]) -> bool:
-    """Tell whether settings of a connector are those of C(transfer_config)."""
+    """Tell whether settings of a connector equal C(transfer_config)."""
     tiers = extra.get("secondary_tiers")
     return isinstance(tiers, list) and any(isinstance(tier, Mapping) and tier.get("root_dir") == ROOT for tier in tiers)
 

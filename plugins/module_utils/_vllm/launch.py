@@ -499,7 +499,7 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
 
 
 class _Argv:
-    """The words of a command line while they are read; position is that of the next word."""
+    """The words of a command line while they are read; position: index of the next word."""
 
     def __init__(self, words: list[str], version: Version | None) -> None:
         self.words, self.version = words, version
